@@ -16,7 +16,7 @@ from gateway.errors import Cancelled, GatewayError, UpstreamIncomplete, Upstream
 from gateway.formats.contract import Ending
 
 
-class State(StrEnum):
+class ExchangeState(StrEnum):
     """The state of an exchange."""
 
     PENDING = "pending"
@@ -27,7 +27,7 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Event(StrEnum):
+class ExchangeEvent(StrEnum):
     """An event that may change the state of an exchange."""
 
     DISPATCH = "dispatch"
@@ -38,22 +38,30 @@ class Event(StrEnum):
     CANCEL = "cancel"
 
 
-_ENDS = {Event.FAIL: State.FAILED, Event.CANCEL: State.CANCELLED}
-_ABSORBS = {Event.CANCEL: None}
+_ENDS = {ExchangeEvent.FAIL: ExchangeState.FAILED, ExchangeEvent.CANCEL: ExchangeState.CANCELLED}
+_LATE_CANCEL_IGNORED = {ExchangeEvent.CANCEL: None}
 
 #: state -> event -> next state; None keeps the state; an absent event is illegal.
-TRANSITIONS: Mapping[State, Mapping[Event, State | None]] = MappingProxyType(
+TRANSITIONS: Mapping[ExchangeState, Mapping[ExchangeEvent, ExchangeState | None]] = MappingProxyType(
     {
-        State.PENDING: {Event.DISPATCH: State.DISPATCHED, **_ENDS},
-        State.DISPATCHED: {Event.RETRY: State.PENDING, Event.DATA: State.STREAMING, **_ENDS},
-        State.STREAMING: {Event.DATA: None, Event.FINISH: State.COMPLETED, **_ENDS},
-        State.COMPLETED: _ABSORBS,
-        State.FAILED: _ABSORBS,
-        State.CANCELLED: _ABSORBS,
+        ExchangeState.PENDING: {ExchangeEvent.DISPATCH: ExchangeState.DISPATCHED, **_ENDS},
+        ExchangeState.DISPATCHED: {
+            ExchangeEvent.RETRY: ExchangeState.PENDING,
+            ExchangeEvent.DATA: ExchangeState.STREAMING,
+            **_ENDS,
+        },
+        ExchangeState.STREAMING: {
+            ExchangeEvent.DATA: None,
+            ExchangeEvent.FINISH: ExchangeState.COMPLETED,
+            **_ENDS,
+        },
+        ExchangeState.COMPLETED: _LATE_CANCEL_IGNORED,
+        ExchangeState.FAILED: _LATE_CANCEL_IGNORED,
+        ExchangeState.CANCELLED: _LATE_CANCEL_IGNORED,
     }
 )
 
-ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+ENDED = frozenset({ExchangeState.COMPLETED, ExchangeState.FAILED, ExchangeState.CANCELLED})
 
 #: Ending of a reply -> the ``error_type`` label, unless an error status in the reply says more.
 ERROR_TYPES: Mapping[Ending, str] = MappingProxyType(
@@ -113,7 +121,7 @@ class ExchangeRecord:
     """
 
     # Class attributes, as most exchanges never set most of these, and each assignment costs.
-    state = State.PENDING
+    state = ExchangeState.PENDING
     #: The ``operation`` label of its endpoint.
     operation = GENERATE
     gaps: Gaps | None = None
@@ -148,7 +156,7 @@ class ExchangeRecord:
         self.accepted_at = accepted_at
         self._gap_bounds = gap_bounds
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: ExchangeEvent) -> None:
         """Apply ``event``. Raises IllegalTransition, and changes nothing, if the table has no entry."""
         try:
             following = TRANSITIONS[self.state][event]
@@ -171,7 +179,7 @@ class ExchangeRecord:
         self.last_token_at = now
         self.tokens = tokens
 
-    def end(self, event: Event, now: float, error: GatewayError | None = None) -> None:
+    def end(self, event: ExchangeEvent, now: float, error: GatewayError | None = None) -> None:
         """Enter a terminal state at ``now``, because of ``error`` (Cancelled: the client disconnected).
 
         Raises IllegalTransition. A late cancel of an exchange that has ended changes nothing.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gateway.exchange import ENDED, TRANSITIONS, State
+from gateway.exchange import ENDED, TRANSITIONS, ExchangeState
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "life-of-a-request.md"
 
@@ -18,12 +18,12 @@ _BLOCK = re.compile(r"```mermaid\n.*?```\n", re.DOTALL)
 
 def diagram() -> str:
     """Return the diagram as a Markdown code block, fences included."""
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {State.PENDING}"]
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {ExchangeState.PENDING}"]
     for state, row in TRANSITIONS.items():
         for event, following in row.items():
             if state not in ENDED:
                 lines.append(f"    {state} --> {following or state}: {event}")
-    lines += [f"    {state} --> [*]" for state in State if state in ENDED]
+    lines += [f"    {state} --> [*]" for state in ExchangeState if state in ENDED]
     return "\n".join([*lines, "```", ""])
 
 

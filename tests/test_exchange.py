@@ -10,38 +10,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Aborted, Cancelled, GatewayError, NoWorker, UpstreamIncomplete
-from gateway.exchange import ENDED, TRANSITIONS, Event, ExchangeRecord, Gaps, IllegalTransition, State
+from gateway.exchange import (
+    ENDED,
+    TRANSITIONS,
+    ExchangeEvent,
+    ExchangeRecord,
+    ExchangeState,
+    Gaps,
+    IllegalTransition,
+)
 
 #: Written by hand from the design, so that a change of the product's table shows.
 LEGAL = {
-    (State.PENDING, Event.DISPATCH): State.DISPATCHED,
-    (State.PENDING, Event.FAIL): State.FAILED,
-    (State.PENDING, Event.CANCEL): State.CANCELLED,
-    (State.DISPATCHED, Event.RETRY): State.PENDING,
-    (State.DISPATCHED, Event.DATA): State.STREAMING,
-    (State.DISPATCHED, Event.FAIL): State.FAILED,
-    (State.DISPATCHED, Event.CANCEL): State.CANCELLED,
-    (State.STREAMING, Event.DATA): State.STREAMING,
-    (State.STREAMING, Event.FINISH): State.COMPLETED,
-    (State.STREAMING, Event.FAIL): State.FAILED,
-    (State.STREAMING, Event.CANCEL): State.CANCELLED,
-    (State.COMPLETED, Event.CANCEL): State.COMPLETED,
-    (State.FAILED, Event.CANCEL): State.FAILED,
-    (State.CANCELLED, Event.CANCEL): State.CANCELLED,
+    (ExchangeState.PENDING, ExchangeEvent.DISPATCH): ExchangeState.DISPATCHED,
+    (ExchangeState.PENDING, ExchangeEvent.FAIL): ExchangeState.FAILED,
+    (ExchangeState.PENDING, ExchangeEvent.CANCEL): ExchangeState.CANCELLED,
+    (ExchangeState.DISPATCHED, ExchangeEvent.RETRY): ExchangeState.PENDING,
+    (ExchangeState.DISPATCHED, ExchangeEvent.DATA): ExchangeState.STREAMING,
+    (ExchangeState.DISPATCHED, ExchangeEvent.FAIL): ExchangeState.FAILED,
+    (ExchangeState.DISPATCHED, ExchangeEvent.CANCEL): ExchangeState.CANCELLED,
+    (ExchangeState.STREAMING, ExchangeEvent.DATA): ExchangeState.STREAMING,
+    (ExchangeState.STREAMING, ExchangeEvent.FINISH): ExchangeState.COMPLETED,
+    (ExchangeState.STREAMING, ExchangeEvent.FAIL): ExchangeState.FAILED,
+    (ExchangeState.STREAMING, ExchangeEvent.CANCEL): ExchangeState.CANCELLED,
+    (ExchangeState.COMPLETED, ExchangeEvent.CANCEL): ExchangeState.COMPLETED,
+    (ExchangeState.FAILED, ExchangeEvent.CANCEL): ExchangeState.FAILED,
+    (ExchangeState.CANCELLED, ExchangeEvent.CANCEL): ExchangeState.CANCELLED,
 }
 
 #: The shortest way into each state.
 WAYS = {
-    State.PENDING: (),
-    State.DISPATCHED: (Event.DISPATCH,),
-    State.STREAMING: (Event.DISPATCH, Event.DATA),
-    State.COMPLETED: (Event.DISPATCH, Event.DATA, Event.FINISH),
-    State.FAILED: (Event.FAIL,),
-    State.CANCELLED: (Event.CANCEL,),
+    ExchangeState.PENDING: (),
+    ExchangeState.DISPATCHED: (ExchangeEvent.DISPATCH,),
+    ExchangeState.STREAMING: (ExchangeEvent.DISPATCH, ExchangeEvent.DATA),
+    ExchangeState.COMPLETED: (ExchangeEvent.DISPATCH, ExchangeEvent.DATA, ExchangeEvent.FINISH),
+    ExchangeState.FAILED: (ExchangeEvent.FAIL,),
+    ExchangeState.CANCELLED: (ExchangeEvent.CANCEL,),
 }
 
 
-def record_in(state: State, *, stream: bool = True) -> ExchangeRecord:
+def record_in(state: ExchangeState, *, stream: bool = True) -> ExchangeRecord:
     record = ExchangeRecord("echo", "/generate", 10.0, (0.1, 0.2))
     record.stream = stream
     for event in WAYS[state]:
@@ -61,8 +69,8 @@ def snapshot(record: ExchangeRecord) -> dict[str, object]:
     return {name: value for name, value in values.items() if not callable(value)}
 
 
-@pytest.mark.parametrize(("state", "event"), [*product(State, Event)])
-def test_every_state_with_every_event(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), [*product(ExchangeState, ExchangeEvent)])
+def test_every_state_with_every_event(state: ExchangeState, event: ExchangeEvent) -> None:
     """A legal event leads where the design says; an illegal one raises and changes nothing."""
     record = record_in(state)
     before = snapshot(record)
@@ -76,8 +84,8 @@ def test_every_state_with_every_event(state: State, event: Event) -> None:
         assert snapshot(record) == before
 
 
-@pytest.mark.parametrize(("state", "event"), [*product(State, Event)])
-def test_end_with_every_event(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), [*product(ExchangeState, ExchangeEvent)])
+def test_end_with_every_event(state: ExchangeState, event: ExchangeEvent) -> None:
     """``end`` moves as ``on`` does, and what it may not end keeps no trace of the attempt."""
     record = record_in(state)
     before = snapshot(record)
@@ -94,25 +102,29 @@ def test_end_with_every_event(state: State, event: Event) -> None:
 
 def test_table_names_every_state() -> None:
     """No state is without a row, and the terminal ones accept nothing but a late cancel."""
-    assert set(TRANSITIONS) == set(State)
-    assert {state for state in State if set(TRANSITIONS[state]) == {Event.CANCEL}} == ENDED
+    assert set(TRANSITIONS) == set(ExchangeState)
+    assert {state for state in ExchangeState if set(TRANSITIONS[state]) == {ExchangeEvent.CANCEL}} == ENDED
 
 
 def test_table_cannot_be_written() -> None:
     """Nobody adds a transition at run time."""
     with pytest.raises(TypeError):
-        TRANSITIONS[State.PENDING] = {}  # type: ignore[index]
+        TRANSITIONS[ExchangeState.PENDING] = {}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
-def test_late_cancel_changes_nothing(state: State) -> None:
+def test_late_cancel_changes_nothing(state: ExchangeState) -> None:
     """A disconnect after the end does not turn a completed exchange into a cancelled one."""
-    record = record_in(State.STREAMING)
+    record = record_in(ExchangeState.STREAMING)
     record.committed, record.status = True, 200
-    how = {State.COMPLETED: Event.FINISH, State.FAILED: Event.FAIL, State.CANCELLED: Event.CANCEL}[state]
+    how = {
+        ExchangeState.COMPLETED: ExchangeEvent.FINISH,
+        ExchangeState.FAILED: ExchangeEvent.FAIL,
+        ExchangeState.CANCELLED: ExchangeEvent.CANCEL,
+    }[state]
     record.end(how, 11.0)
     before = snapshot(record)
-    record.end(Event.CANCEL, 12.0, Cancelled("the client left"))
+    record.end(ExchangeEvent.CANCEL, 12.0, Cancelled("the client left"))
     assert snapshot(record) == before
 
 
@@ -132,21 +144,21 @@ def test_late_cancel_changes_nothing(state: State) -> None:
 )
 def test_status_at_the_end(committed: bool, error: GatewayError | None, status: int | None) -> None:
     """The status is what the client saw: the committed one, else the error's; 499 for one that left."""
-    record = record_in(State.STREAMING)
+    record = record_in(ExchangeState.STREAMING)
     record.committed = committed
     record.status = 200 if committed else None
-    record.end(Event.FINISH if error is None else Event.FAIL, 11.0, error)
+    record.end(ExchangeEvent.FINISH if error is None else ExchangeEvent.FAIL, 11.0, error)
     assert record.status == status
     assert record.error is error
 
 
 def test_error_type_of_an_exchange() -> None:
     """The gateway's own failure takes precedence over the error in a reply; a success has neither."""
-    record = record_in(State.STREAMING)
+    record = record_in(ExchangeState.STREAMING)
     assert record.error_type == ""
     record.reply_error = "overload"
     assert record.error_type == "overload"
-    record.end(Event.FAIL, 11.0, NoWorker("none"))
+    record.end(ExchangeEvent.FAIL, 11.0, NoWorker("none"))
     assert record.error_type == "unavailable"
 
 
@@ -155,7 +167,7 @@ def test_error_type_of_an_exchange() -> None:
 
 def test_first_tokens_make_no_gap() -> None:
     """However many come first, they stamp the first token and leave no gap."""
-    record = record_in(State.STREAMING)
+    record = record_in(ExchangeState.STREAMING)
     record.update_tokens(3, 11.0)
     assert (record.first_token_at, record.last_token_at, record.tokens) == (11.0, 11.0, 3)
     assert record.gaps is None
@@ -163,7 +175,7 @@ def test_first_tokens_make_no_gap() -> None:
 
 def test_later_tokens_of_a_stream_share_their_gap() -> None:
     """Tokens that come together each get an equal part of the time since the last ones."""
-    record = record_in(State.STREAMING)
+    record = record_in(ExchangeState.STREAMING)
     record.update_tokens(1, 11.0)
     record.update_tokens(5, 11.6)
     assert record.gaps is not None
@@ -174,7 +186,7 @@ def test_later_tokens_of_a_stream_share_their_gap() -> None:
 
 def test_tokens_of_a_unary_reply_make_no_gaps() -> None:
     """A unary reply has no time between its tokens."""
-    record = record_in(State.STREAMING, stream=False)
+    record = record_in(ExchangeState.STREAMING, stream=False)
     record.update_tokens(1, 11.0)
     record.update_tokens(9, 12.0)
     assert record.gaps is None
@@ -184,7 +196,7 @@ def test_tokens_of_a_unary_reply_make_no_gaps() -> None:
 @pytest.mark.parametrize("tokens", [0, 3, 4])
 def test_count_that_did_not_grow_changes_nothing(tokens: int) -> None:
     """The same count again, or a smaller one, is no news."""
-    record = record_in(State.STREAMING)
+    record = record_in(ExchangeState.STREAMING)
     record.update_tokens(4, 11.0)
     before = snapshot(record)
     record.update_tokens(tokens, 12.0)
@@ -217,7 +229,7 @@ def test_gaps_lose_nothing(observed: list[tuple[float, int]]) -> None:
 @pytest.mark.parametrize(("stream", "tokens", "ttft"), [(True, 3, 0.5), (True, 0, None), (False, 3, None)])
 def test_times_of_an_ended_exchange(stream: bool, tokens: int, ttft: float | None) -> None:
     """When the first token of a unary reply was there nobody saw."""
-    record = record_in(State.STREAMING, stream=stream)
+    record = record_in(ExchangeState.STREAMING, stream=stream)
     record.update_tokens(tokens, 10.5)
-    record.end(Event.FINISH, 12.0)
+    record.end(ExchangeEvent.FINISH, 12.0)
     assert (record.elapsed, record.ttft) == (2.0, ttft)

@@ -48,7 +48,7 @@ async def _probe_all(settings: Settings) -> Sequence[Row]:
     fleet = Fleet(LeastInFlight(random.Random()), PROBE_TIMEOUT, None if tls is None else tls.context)
 
     async def probe(url: str, only: str | None) -> Sequence[Row]:
-        worker = Worker(Address.parse(url), only=only, authorization=settings.worker_authorization)
+        worker = Worker(Address.parse(url), declared_format=only, authorization=settings.worker_authorization)
         fleet.add(worker)
         try:
             found = await interview(worker, formats)

@@ -33,7 +33,7 @@ from gateway.fleet.client import (
     send_call,
     send_call_within_quota,
 )
-from gateway.fleet.cordons.cordons import Reasons as Parts
+from gateway.fleet.cordons.cordons import Reasons
 from gateway.fleet.worker import Worker
 from gateway.formats.routes import Recipients
 
@@ -215,7 +215,7 @@ class _Fanout:
             raise no_worker_error(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: WorkerCall, added: Parts | None, send: _Send) -> Outcome:
+    async def _one(self, worker: Worker, sent: WorkerCall, added: Reasons | None, send: _Send) -> Outcome:
         """Call one worker.
 
         A worker is cordoned from before it is paused until after it is resumed. If it does not accept the

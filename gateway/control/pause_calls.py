@@ -13,7 +13,7 @@ import json
 from urllib.parse import parse_qs
 
 from gateway.fleet.client import WorkerCall
-from gateway.fleet.cordons.cordons import Reasons as Parts
+from gateway.fleet.cordons.cordons import Reasons
 
 #: The resources that a call to release memory pauses if it names no tags.
 MEMORY = frozenset({"weights", "kv_cache"})
@@ -23,7 +23,7 @@ TAGS_LIMIT, TAG_LIMIT = 16, 64
 AT_LEVEL_0 = frozenset({"scheduling"})
 
 
-def paused_resources(kind: str, call: WorkerCall) -> Parts:
+def paused_resources(kind: str, call: WorkerCall) -> Reasons:
     """Return the resources of ``kind`` that a worker has paused once it accepted ``call``; never empty."""
     tags = _tags(call)
     if kind != "memory":
@@ -33,7 +33,7 @@ def paused_resources(kind: str, call: WorkerCall) -> Parts:
     return tags or MEMORY
 
 
-def resumed_resources(kind: str, call: WorkerCall) -> tuple[Parts, bool]:
+def resumed_resources(kind: str, call: WorkerCall) -> tuple[Reasons, bool]:
     """Return the resources that ``call`` resumes, and True if it resumes all others as well."""
     if kind != "memory":
         return frozenset({kind}), True
@@ -41,7 +41,7 @@ def resumed_resources(kind: str, call: WorkerCall) -> tuple[Parts, bool]:
     return tags or MEMORY | AT_LEVEL_0, not tags
 
 
-def _tags(call: WorkerCall) -> Parts:
+def _tags(call: WorkerCall) -> Reasons:
     tags = _query(call).get("tags", [])
     try:
         body = json.loads(call.body) if call.body.strip() else None

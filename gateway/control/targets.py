@@ -61,7 +61,7 @@ def select_targets(workers: Iterable[Worker], formats: Collection[str] | None) -
 
 def _spoken(worker: Worker) -> set[str]:
     """Return the formats that a worker speaks, as probed or as registered."""
-    return set(worker.infos) or ({worker.only} if worker.only is not None else set())
+    return set(worker.infos) or ({worker.declared_format} if worker.declared_format is not None else set())
 
 
 def _skip_reason(worker: Worker, spoken: Collection[str]) -> str | None:

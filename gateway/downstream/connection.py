@@ -56,8 +56,8 @@ class DrainState(Protocol):
 class Application(Protocol):
     """The application behind the listener.
 
-    ``direct_route`` returns what starts an exchange without ASGI, None for all other requests. ``hit`` counts
-    an exceeded limit.
+    ``direct_route`` returns what starts an exchange without ASGI, None for all other requests.
+    ``limit_reached`` counts an exceeded limit.
     """
 
     start_pacer: StartPacer
@@ -67,7 +67,7 @@ class Application(Protocol):
     @property
     def lifecycle(self) -> DrainState: ...
 
-    def hit(self, limit: str) -> None: ...
+    def limit_reached(self, limit: str) -> None: ...
 
     def direct_route(self, path: bytes, method: bytes) -> Begin | None: ...
 
@@ -118,7 +118,7 @@ class ClientConnection(asyncio.Protocol):
         limits = self._app.limits
         over = 0 if limits.connections is None else len(self._state.connections) - limits.connections
         if over > RESERVED_CONNECTIONS:
-            self._app.hit("sockets")
+            self._app.limit_reached("sockets")
             message = "The gateway has reached its limit of connections"
             return self._refuse(limits.overload_status, message, [(b"retry-after", b"1")])
         self._over_limit = over > 0
@@ -174,7 +174,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._serving.persistent = False
 
-    # -- called by a request (gateway.downstream.request.ServerWire)
+    # -- called by a request (gateway.downstream.request.ReplyConnection)
 
     def write(self, data: bytes) -> None:
         self._write_batch.write(self._transport, data)
@@ -182,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
     def write_parts(self, parts: Sequence[bytes]) -> None:
         self._write_batch.write_parts(self._transport, parts)
 
-    async def drain(self) -> None:
+    async def until_writable(self) -> None:
         while self.write_paused:
             await self._write_resumed
 
@@ -228,18 +228,18 @@ class ClientConnection(asyncio.Protocol):
 
     def deadline_exceeded(self, phase: Phase) -> None:
         if phase is Phase.IDLE:
-            self._app.hit("keep_alive")
+            self._app.limit_reached("keep_alive")
             self._close()
         elif phase is Phase.HEAD:
-            self._app.hit("request_head_time")
+            self._app.limit_reached("request_head_time")
             self._refuse(408, "The head of the request did not arrive in time", still_sending=True)
         elif phase is Phase.UNREAD:
             if self._serving is None or not self._serving.has_disconnect_callback:
-                self._app.hit("unread")  # else the exchange counts it when it ends
+                self._app.limit_reached("unread")  # else the exchange counts it when it ends
             self._disconnect_requests(ReplyUnread("the client did not read its reply"))
             self._transport.abort()
         elif self._serving is None or not self._serving.body.time_out():
-            self._app.hit("body_time")
+            self._app.limit_reached("body_time")
             message = "The body of the request stopped arriving, or arrives too slowly"
             self._refuse(408, message, still_sending=True)
 
@@ -299,7 +299,7 @@ class ClientConnection(asyncio.Protocol):
     def _reject(self, error: InvalidRequest) -> None:
         """Serve the requests before the invalid bytes, then answer ``error`` if nothing was, and close."""
         if error.limit is not None:
-            self._app.hit(error.limit)
+            self._app.limit_reached(error.limit)
         parser = self._parser
         requests, incomplete = parser.requests, parser.request
         if requests and requests[-1] is incomplete:

@@ -20,7 +20,7 @@ from gateway.formats.contract import Headers
 LARGE: Final = 32 * 1024
 
 
-class ServerWire(Protocol):
+class ReplyConnection(Protocol):
     """The connection, as far as a request and its reply need it."""
 
     @property
@@ -34,7 +34,7 @@ class ServerWire(Protocol):
         """Write ``parts`` one after the other without joining them."""
         ...
 
-    async def drain(self) -> None:
+    async def until_writable(self) -> None:
         """Wait while ``write_paused``."""
         ...
 
@@ -77,7 +77,7 @@ class ServerRequest:
     _until_close = False
 
     def __init__(
-        self, connection: ServerWire, method: bytes, target: bytes, headers: Headers, http11: bool
+        self, connection: ReplyConnection, method: bytes, target: bytes, headers: Headers, http11: bool
     ) -> None:
         self.wire = connection
         self.method = method
@@ -183,7 +183,7 @@ class ServerRequest:
             self.wire.write(self._head + (encode.CHUNK % (size, data) if self._chunked else data))
         self._head = b""
         if self.wire.write_paused:
-            await self.wire.drain()
+            await self.wire.until_writable()
 
     async def finish(self, data: bytes = b"") -> None:
         """Send ``data`` and the end of the body."""

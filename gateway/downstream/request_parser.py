@@ -20,7 +20,7 @@ from gateway.downstream.head_rules import (
     framing,
     too_many_bytes,
 )
-from gateway.downstream.request import ServerRequest, ServerWire
+from gateway.downstream.request import ReplyConnection, ServerRequest
 from gateway.limits import HeadLimits
 
 
@@ -31,7 +31,7 @@ class RequestParser:
     ``request`` is the one whose body is still arriving, in ``requests`` or not.
     """
 
-    def __init__(self, connection: ServerWire, limits: HeadLimits) -> None:
+    def __init__(self, connection: ReplyConnection, limits: HeadLimits) -> None:
         self._connection = connection
         self._limits = limits
         self._parser: Any = httptools.HttpRequestParser(self)

@@ -91,7 +91,7 @@ class Acceptor:
         most, seconds = limits.connections, limits.head_seconds
         over = 0 if most is None else len(self._state.connections) + len(self._handshakes) + 1 - most
         if over > RESERVED_CONNECTIONS:
-            self._app.hit("sockets")
+            self._app.limit_reached("sockets")
             return sock.close()
         if over > 0:
             seconds = min(seconds, OVER_LIMIT_IDLE_SECONDS)

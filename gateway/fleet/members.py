@@ -18,7 +18,7 @@ from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
 
 
-class Members:
+class FleetMembership:
     """The membership of workers. ``authorization`` is the ``Authorization`` value for every worker, or None.
 
     A pinned worker (``pin``) is a member whatever a store says, until it is dismissed by name.

@@ -22,9 +22,9 @@ class Quotas:
 
     def limit(self, each: int) -> None:
         """Allow ``each`` connections of each kind at once. To be called before any of them is made."""
-        #: The first question of a probe to a worker that does not serve.
+        #: The first request of a probe to a worker that does not serve.
         self.first_contacts = asyncio.Semaphore(each)
-        #: All other questions of probes.
+        #: All other requests of probes.
         self.probes = asyncio.Semaphore(each)
         #: Control calls that go to several workers for one client; a call to one worker is not capped.
         self.calls = asyncio.Semaphore(each)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, weights_allowed
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
 from gateway.fleet.worker import Worker
@@ -37,7 +37,7 @@ class Registration:
     def __init__(
         self,
         store: Store,
-        members: Members,
+        members: FleetMembership,
         fleet: Fleet,
         allowed: Sequence[UrlPattern],
         replication: CordonReplication,

@@ -16,7 +16,7 @@ from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
-from gateway.fleet.states import NEWS, TRANSITIONS, CordonSource, WorkerEvent, WorkerState
+from gateway.fleet.states import REASON_UPDATES, TRANSITIONS, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
@@ -34,15 +34,15 @@ log = logging.getLogger(__name__)
 class FleetMetrics(Protocol):
     """Counters of what happens in a fleet."""
 
-    def moved(self, before: WorkerState, after: WorkerState) -> None: ...
+    def worker_state_changed(self, before: WorkerState, after: WorkerState) -> None: ...
 
-    def placed(self, placement: Placement) -> None: ...
+    def key_assigned(self, placement: Placement) -> None: ...
 
 
 class _NoMetrics:
-    def moved(self, before: WorkerState, after: WorkerState) -> None: ...
+    def worker_state_changed(self, before: WorkerState, after: WorkerState) -> None: ...
 
-    def placed(self, placement: Placement) -> None: ...
+    def key_assigned(self, placement: Placement) -> None: ...
 
 
 class Fleet:
@@ -106,7 +106,7 @@ class Fleet:
         """Add ``worker``. Another one with the same URL leaves at once; its exchanges go on."""
         old = self._workers.get(worker.url)
         if old is not None:
-            self.on(old, WorkerEvent.DRAIN, "replaced")
+            self.apply_event(old, WorkerEvent.DRAIN, "replaced")
             self._leave(old)
         self._connect(worker)
         self._workers[worker.url] = self._ids[worker.id] = worker
@@ -116,13 +116,13 @@ class Fleet:
     def rejoin(self, worker: Worker) -> None:
         """Take back the removal of a member that is registered again; a dead one joins again."""
         drained = worker.state is WorkerState.DRAINING
-        self.on(worker, WorkerEvent.JOIN, "registered again, not probed yet")
+        self.apply_event(worker, WorkerEvent.JOIN, "registered again, not probed yet")
         if drained:
             self._connect(worker)
 
     def drain(self, worker: Worker) -> None:
         """Lease ``worker`` no more; it leaves once nothing runs on it."""
-        self.on(worker, WorkerEvent.DRAIN, "removed")
+        self.apply_event(worker, WorkerEvent.DRAIN, "removed")
         worker.pool.close()
         if not worker.in_flight:
             self._leave(worker)
@@ -152,13 +152,13 @@ class Fleet:
     def _leave(self, worker: Worker) -> None:
         if self._workers.get(worker.url) is worker:
             del self._workers[worker.url], self._ids[worker.id]
-            self.on(worker, WorkerEvent.LEAVE)
+            self.apply_event(worker, WorkerEvent.LEAVE)
             worker.pool.close()
             self._followers.notify(ChangeKind.LEFT, worker)
 
     # -- states
 
-    def on(self, worker: Worker, event: WorkerEvent, reason: str = "") -> None:
+    def apply_event(self, worker: Worker, event: WorkerEvent, reason: str = "") -> None:
         """Apply ``event`` to the state of ``worker``, with effect from the next request on."""
         if event in (WorkerEvent.SERVES, WorkerEvent.FULL) and worker.cordons:
             event, reason = WorkerEvent.CORDON, "; ".join(worker.cordons.values())
@@ -167,12 +167,12 @@ class Fleet:
         if after is not before:
             worker.reason = reason
             self._change(worker, after)
-        elif event in NEWS.get(before, ()):
+        elif event in REASON_UPDATES.get(before, ()):
             worker.reason = reason
 
     def _change(self, worker: Worker, after: WorkerState) -> None:
         before, worker.state = worker.state, after
-        self._metrics.moved(before, after)
+        self._metrics.worker_state_changed(before, after)
         level = logging.WARNING if after is WorkerState.DEAD else logging.INFO
         why = f": {worker.reason}" if worker.reason else ""
         log.log(level, "worker %s: %s -> %s%s", worker.url, before, after, why)
@@ -185,7 +185,7 @@ class Fleet:
     def _on_dead(self, worker: Worker) -> None:
         """Forget what was known of the process: none of it is true of the one after it."""
         incarnation, worker.incarnation = worker.incarnation, object()
-        worker.reported, worker.others, worker.vitals.load_question = None, 0, 0
+        worker.reported, worker.foreign_requests, worker.vitals.load_request = None, 0, 0
         self._on_death(incarnation)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
@@ -213,7 +213,7 @@ class Fleet:
         """Give ``worker`` no new requests until ``source`` uncordons it, whatever its probes find."""
         worker.cordons[source] = why
         if worker.usable or worker.state is WorkerState.CORDONED:
-            self.on(worker, WorkerEvent.CORDON, "; ".join(worker.cordons.values()))
+            self.apply_event(worker, WorkerEvent.CORDON, "; ".join(worker.cordons.values()))
 
     def uncordon(self, worker: Worker, source: CordonSource | None = None) -> None:
         """End the cordon of ``source``; None: every cordon, and allow a weight version that is too low."""
@@ -223,7 +223,7 @@ class Fleet:
         elif worker.cordons.pop(source, None) is None:
             return
         if not worker.cordons:
-            self.on(worker, WorkerEvent.UNCORDON)
+            self.apply_event(worker, WorkerEvent.UNCORDON)
         elif worker.state is WorkerState.CORDONED:
             worker.reason = "; ".join(worker.cordons.values())
 
@@ -275,7 +275,7 @@ class Fleet:
         if key is not None:
             members = self._roster(capability).members_of(model)
             worker, placement = self._affinity.assign(key, workers, members, full)
-            self._metrics.placed(placement)
+            self._metrics.key_assigned(placement)
         else:
             worker = self._policy.pick(workers) if len(workers) > 1 else workers[0]
         worker.in_flight += 1

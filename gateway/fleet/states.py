@@ -1,7 +1,7 @@
 """The states of a worker, their transitions, and the sources of cordons.
 
 Owns: the names and the one transition table. Must never enter: how an event is found out, I/O, a clock.
-Fleet.on is the only caller: nothing else changes a worker's state.
+Fleet.apply_event is the only caller: nothing else changes a worker's state.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ TRANSITIONS: Mapping[WorkerState, Mapping[WorkerEvent, WorkerState]] = MappingPr
 USABLE = (_STATE.READY, _STATE.BUSY, _STATE.SUSPECT)
 
 #: Events whose reason replaces the one before although the state stays.
-NEWS: Mapping[WorkerState, frozenset[WorkerEvent]] = MappingProxyType(
+REASON_UPDATES: Mapping[WorkerState, frozenset[WorkerEvent]] = MappingProxyType(
     {
         _STATE.JOINING: frozenset({WorkerEvent.CANNOT, WorkerEvent.DOUBT, WorkerEvent.DIE}),
         _STATE.READY: frozenset({WorkerEvent.SERVES}),

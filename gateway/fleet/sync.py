@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from gateway.fleet.cordons.cordons import Cordons
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.url_patterns import UrlPattern, permitted
@@ -35,7 +35,9 @@ class StoreFollower:
         """True if the fleet is known to match the store."""
         return self.store.healthy and self._applies
 
-    async def run(self, members: Members, cordons: Cordons, allowed: Sequence[UrlPattern] = ()) -> None:
+    async def run(
+        self, members: FleetMembership, cordons: Cordons, allowed: Sequence[UrlPattern] = ()
+    ) -> None:
         """Apply every change, until the store is closed. Records that do not match ``allowed`` are left out,
         as others than this gateway write to the store. Each run begins with all records."""
         applied = 0
@@ -49,7 +51,7 @@ class StoreFollower:
                     await asyncio.sleep(0)
 
 
-def _apply(change: Change, members: Members, cordons: Cordons, allowed: Sequence[UrlPattern]) -> None:
+def _apply(change: Change, members: FleetMembership, cordons: Cordons, allowed: Sequence[UrlPattern]) -> None:
     match change:
         case Reset(records):
             cordons.merge_store(change.cordons)

@@ -43,7 +43,7 @@ def id_of(url: str) -> str:
 class Vitals:
     """What probes and replies have shown of a worker's health."""
 
-    __slots__ = ("busy_until", "failed_probes", "last_reply_at", "load_question")
+    __slots__ = ("busy_until", "failed_probes", "last_reply_at", "load_request")
 
     def __init__(self) -> None:
         #: Failed probes in a row.
@@ -53,7 +53,7 @@ class Vitals:
         #: Monotonic time until which a good probe does not end what a 429 or 503 began.
         self.busy_until = _NEVER
         #: Index of the question for its load that it answers; those before it gave no answer.
-        self.load_question = 0
+        self.load_request = 0
 
 
 class Worker:
@@ -75,7 +75,7 @@ class Worker:
         "in_flight",
         "incarnation",
         "infos",
-        "others",
+        "foreign_requests",
         "pool",
         "quotas",
         "reason",
@@ -91,7 +91,7 @@ class Worker:
         self,
         address: Address,
         *,
-        only: str | None = None,
+        declared_format: str | None = None,
         authorization: bytes | None = None,
         record: WorkerRecord | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class Worker:
         self.url = address.url
         self.id = id_of(address.url)
         self.seed = seed_of(address.url)
-        self.record = record or WorkerRecord(address.url, format=only)
+        self.record = record or WorkerRecord(address.url, format=declared_format)
         self.pool: Pool  # set by the fleet that takes the worker in
         self.quotas: Quotas  # likewise
         self.authorization = authorization
@@ -114,7 +114,7 @@ class Worker:
         self.in_flight = 0
         #: The load that it reported last, and how many of these requests are not this gateway's.
         self.reported: WorkerLoad | None = None
-        self.others = 0
+        self.foreign_requests = 0
         self.incarnation = object()
         self.vitals = Vitals()
         #: Bounds the concurrent aborts at it (gateway.proxy.aborts); None: there was none yet.
@@ -124,7 +124,7 @@ class Worker:
         return f"<Worker {self.url} {self.state} in_flight={self.in_flight}>"
 
     @property
-    def only(self) -> str | None:
+    def declared_format(self) -> str | None:
         """The format that its owner says it speaks; None: any that its probes find."""
         return self.record.format
 
@@ -136,7 +136,7 @@ class Worker:
     @property
     def load(self) -> int:
         """Requests at the worker: this gateway's now, and those of others when it last reported its load."""
-        return self.in_flight + self.others
+        return self.in_flight + self.foreign_requests
 
     @property
     def weight_version(self) -> str | None:
@@ -144,7 +144,7 @@ class Worker:
         return next((info.weight_version for info in self.infos.values() if info.weight_version), None)
 
     @property
-    def says_paused(self) -> bool:
+    def reports_paused(self) -> bool:
         """True if it reports that it runs no requests until it is resumed."""
         return any(info.paused for info in self.infos.values())
 

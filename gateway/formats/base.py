@@ -50,7 +50,7 @@ class BaseFormat(Format[R], WorkerContract):
         """Read the answer to ``health``."""
         return health_by_status(reply)
 
-    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+    def read_load(self, probe_request: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
         """Read the answer to one of ``loads``; None if it does not tell the load."""
         return None
 

@@ -78,9 +78,9 @@ class RelayedRequest(Protocol):
     """A request of a relayed route, as far as it must be known to abort it.
 
     ``member`` is the member of the body that holds its id, None if it has none; the header ``X-Request-Id``
-    always holds it. ``single`` is True for one prompt that is not a list. ``fan`` is True if it asks for
-    several replies per prompt. ``searched`` is True for a beam search: the engine runs it as requests of its
-    own.
+    always holds it. ``one_prompt`` is True for one prompt that is not a list. ``several_samples`` is True if
+    it asks for several replies per prompt. ``beam_search`` is True for a beam search: the engine runs it as
+    requests of its own.
     """
 
     @property
@@ -90,13 +90,13 @@ class RelayedRequest(Protocol):
     def member(self) -> str | None: ...
 
     @property
-    def single(self) -> bool: ...
+    def one_prompt(self) -> bool: ...
 
     @property
-    def fan(self) -> bool: ...
+    def several_samples(self) -> bool: ...
 
     @property
-    def searched(self) -> bool: ...
+    def beam_search(self) -> bool: ...
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """Metrics, loads and aborts across all processes of the gateway.
 
 Owns: the views of the control plane that cover all processes, and the answers of this process to the same
-questions of others. Must never enter: the channel, HTTP.
+queries of others. Must never enter: the channel, HTTP.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Aggregate:
         self._peers = peers
         self._exporter = exporter
         self._loads: Mapping[str, int] = {}
-        peers.on_question(Verb.METRICS, self._answer_metrics)
-        peers.on_question(Verb.LOADS, self._answer_loads)
+        peers.on_query(Verb.METRICS, self._answer_metrics)
+        peers.on_query(Verb.LOADS, self._answer_loads)
 
     @property
     def state(self) -> GatewayState:
@@ -87,10 +87,10 @@ class Aggregate:
     def report_counts_now(self) -> None:
         self._peers.report(Verb.COUNTS, self._exporter.snapshot().encode())
 
-    def _answer_metrics(self, question: bytes, reply: Reply) -> None:
+    def _answer_metrics(self, query: bytes, reply: Reply) -> None:
         reply(self._exporter.snapshot().encode())
 
-    def _answer_loads(self, question: bytes, reply: Reply) -> None:
+    def _answer_loads(self, query: bytes, reply: Reply) -> None:
         reply(json.dumps({url: load for url, load in self._exporter.loads().items() if load}).encode())
 
 
@@ -102,7 +102,7 @@ class PreforkAborter:
         self._local = local
         self._formats = formats
         self._tasks = Tasks()
-        peers.on_question(Verb.ABORT, self._answer)
+        peers.on_query(Verb.ABORT, self._answer)
 
     async def abort(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
         """Abort ``target`` as ``Aborter.abort`` does; return one result per worker, summed over processes."""
@@ -116,7 +116,7 @@ class PreforkAborter:
         await self._tasks.stop()
 
     async def _abort_elsewhere(self, target: AbortTarget, format: AnyFormat) -> Sequence[WorkerResult]:
-        question = {
+        query = {
             "format": format.name,
             "everything": target.everything,
             "ids": target.ids,
@@ -124,7 +124,7 @@ class PreforkAborter:
         }
         timeout = ANSWER_TIMEOUTS[Verb.ABORT] + SLACK
         try:
-            answers = await self._peers.ask(Verb.ABORT, json.dumps(question).encode(), timeout)
+            answers = await self._peers.ask(Verb.ABORT, json.dumps(query).encode(), timeout)
         except PeersUnavailable as error:
             return [WorkerResult(None, 0, f"the gateway's other processes could not be asked: {error}")]
         results = [WorkerResult(*row) for body in answers.bodies for row in body]
@@ -133,11 +133,11 @@ class PreforkAborter:
             results.append(WorkerResult(None, 0, why))
         return results
 
-    def _answer(self, question: bytes, reply: Reply) -> None:
-        self._tasks.spawn(self._abort_here(question, reply), "abort for another process")
+    def _answer(self, query: bytes, reply: Reply) -> None:
+        self._tasks.spawn(self._abort_here(query, reply), "abort for another process")
 
-    async def _abort_here(self, question: bytes, reply: Reply) -> None:
-        fields = json.loads(question)
+    async def _abort_here(self, query: bytes, reply: Reply) -> None:
+        fields = json.loads(query)
         engine_ids = tuple(EngineId(*row) for row in fields["engine_ids"])
         target = AbortTarget(fields["everything"], tuple(fields["ids"]), engine_ids)
         results = await self._local.abort(target, self._formats[fields["format"]])

@@ -18,8 +18,8 @@ class Verb(StrEnum):
     USABLE = "usable"  # body: whether it has a usable worker
     COUNTS = "counts"  # body: the snapshot of its counters
     RUNNING = "running"  # body: how many exchanges it still has; sent while it drains
-    # A question of a process to all others. The supervisor sends it on to each of them under the same verb.
-    METRICS = "metrics"  # body of the question and of an answer: the sender's snapshot of counters
+    # A query of a process to all others. The supervisor sends it on to each of them under the same verb.
+    METRICS = "metrics"  # body of the query and of an answer: the sender's snapshot of counters
     LOADS = "loads"
     ABORT = "abort"
     CORDONS = "cordons"  # body: updates of cordons, which all processes apply
@@ -32,7 +32,7 @@ class Verb(StrEnum):
 
 
 class Frame(NamedTuple):
-    """A message. ``number`` ties an answer to its question; ``body`` is JSON without a line end."""
+    """A message. ``number`` ties an answer to its query; ``body`` is JSON without a line end."""
 
     verb: Verb
     number: int = 0

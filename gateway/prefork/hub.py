@@ -1,7 +1,7 @@
-"""The hub: what the supervisor knows of the processes, and the questions that one process asks all others.
+"""The hub: what the supervisor knows of the processes, and the queries that one process asks all others.
 
-Owns: which processes serve, the last counts of each, the open questions. Must never enter: sockets, signals,
-a clock of its own, what a question is about.
+Owns: which processes serve, the last counts of each, the open queries. Must never enter: sockets, signals,
+a clock of its own, what a query is about.
 
 No counter decreases because a process exits: its last counts are kept, and the counts that a scrape shows
 have reached the hub before.
@@ -30,7 +30,7 @@ MergeCounts = Callable[[bytes | None, bytes], bytes]
 
 
 @dataclass(slots=True)
-class _Member:
+class _ProcessState:
     serving: bool = False
     #: It has a usable worker.
     usable: bool = False
@@ -41,13 +41,13 @@ class _Member:
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _Query:
     verb: Verb
     asker: int
     number: int
     deadline: float
     pending: set[int] = field(default_factory=set)
-    #: Number of processes to which the question could not be sent.
+    #: Number of processes to which the query could not be sent.
     unsent: int = 0
     answers: list[bytes] = field(default_factory=list)
 
@@ -59,8 +59,8 @@ class Hub:
         self._wanted = wanted
         self._send = send
         self._merge_final_counts = merge_final_counts
-        self._members: dict[int, _Member] = {}
-        self._questions: dict[int, _Question] = {}
+        self._members: dict[int, _ProcessState] = {}
+        self._queries: dict[int, _Query] = {}
         self._last_number = 0
         #: The sum of the final counts of all processes that exited.
         self._final_counts: bytes | None = None
@@ -87,12 +87,12 @@ class Hub:
 
     @property
     def next_deadline(self) -> float | None:
-        """The time at which ``expire`` has to be called; None if no question is open."""
-        return min((question.deadline for question in self._questions.values()), default=None)
+        """The time at which ``expire`` has to be called; None if no query is open."""
+        return min((query.deadline for query in self._queries.values()), default=None)
 
     def process_started(self, process: int, *, replacement: bool) -> None:
         """Add a process, which replaces one that exited if ``replacement``."""
-        self._members[process] = _Member()
+        self._members[process] = _ProcessState()
         self._restarts += replacement
         self._broadcast_state()
 
@@ -101,9 +101,9 @@ class Hub:
         member = self._members.pop(process)
         if member.counts is not None:
             self._final_counts = self._merge_final_counts(self._final_counts, member.counts)
-        for number, question in tuple(self._questions.items()):
-            if question.asker == process:
-                del self._questions[number]
+        for number, query in tuple(self._queries.items()):
+            if query.asker == process:
+                del self._queries[number]
             else:
                 self._on_answer(number, process, None)
         self._broadcast_state()
@@ -139,9 +139,9 @@ class Hub:
                 self._ask_others(process, frame, now)
 
     def expire(self, now: float) -> None:
-        """Conclude the questions whose deadline has passed, without the missing answers."""
-        for number, question in tuple(self._questions.items()):
-            if question.deadline <= now:
+        """Conclude the queries whose deadline has passed, without the missing answers."""
+        for number, query in tuple(self._queries.items()):
+            if query.deadline <= now:
                 self._conclude(number)
 
     def _ask_others(self, asker: int, frame: Frame, now: float) -> None:
@@ -149,8 +149,8 @@ class Hub:
         if verb is Verb.METRICS:
             self._members[asker].counts, body = body, b"null"
         self._last_number += 1
-        question = _Question(verb, asker, frame.number, now + ANSWER_TIMEOUTS[verb])
-        self._questions[self._last_number] = question
+        query = _Query(verb, asker, frame.number, now + ANSWER_TIMEOUTS[verb])
+        self._queries[self._last_number] = query
         forwarded = Frame(verb, self._last_number, body)
         for process, member in self._members.items():
             if process == asker:
@@ -160,35 +160,35 @@ class Hub:
                     # It has to know the cordons when it begins to serve, but cannot answer yet.
                     self._send(process, forwarded)
             elif self._send(process, forwarded):
-                question.pending.add(process)
+                query.pending.add(process)
             else:
-                question.unsent += 1
-        if not question.pending:
+                query.unsent += 1
+        if not query.pending:
             self._conclude(self._last_number)
 
     def _on_answer(self, number: int, process: int, body: bytes | None) -> None:
-        """Add an answer to a question; a ``body`` of None means that ``process`` will not answer."""
-        question = self._questions.get(number)
-        if question is None:
-            return  # the answer is late: the question was concluded without it
-        if body is not None and process in question.pending:
-            if question.verb is Verb.METRICS:
+        """Add an answer to a query; a ``body`` of None means that ``process`` will not answer."""
+        query = self._queries.get(number)
+        if query is None:
+            return  # the answer is late: the query was concluded without it
+        if body is not None and process in query.pending:
+            if query.verb is Verb.METRICS:
                 self._members[process].counts = body
             else:
-                question.answers.append(body)
-        question.pending.discard(process)
-        if not question.pending:
+                query.answers.append(body)
+        query.pending.discard(process)
+        if not query.pending:
             self._conclude(number)
 
     def _conclude(self, number: int) -> None:
-        question = self._questions.pop(number)
-        answers = question.answers
-        if question.verb is Verb.METRICS:
-            counts = [member.counts for pid, member in self._members.items() if pid != question.asker]
+        query = self._queries.pop(number)
+        answers = query.answers
+        if query.verb is Verb.METRICS:
+            counts = [member.counts for pid, member in self._members.items() if pid != query.asker]
             answers = [each for each in (*counts, self._final_counts) if each is not None]
-        missing = len(question.pending) + question.unsent
+        missing = len(query.pending) + query.unsent
         body = b'{"answers":[%b],"missing":%d}' % (b",".join(answers), missing)
-        self._send(question.asker, Frame(Verb.ANSWERS, question.number, body))
+        self._send(query.asker, Frame(Verb.ANSWERS, query.number, body))
 
     def _broadcast_state(self) -> None:
         state = {

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
@@ -28,7 +28,7 @@ from gateway.telemetry.exporter import MetricsExporter
 FIRST_PROBES_TIMEOUT = 1.0
 
 
-class Member:
+class ProcessLink:
     """A process of several. ``aggregate`` and ``aborter`` are the control plane's views of all of them."""
 
     def __init__(  # noqa: PLR0913 - one parameter for each thing that the processes share
@@ -39,7 +39,7 @@ class Member:
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
         replication: CordonReplication,
-        members: Members,
+        members: FleetMembership,
     ) -> None:
         self._peers = peers
         self._tasks = Tasks()

@@ -1,7 +1,7 @@
 """A process's end of the channel to the supervisor, and through it to the other processes (its peers).
 
-Owns: the channel in the event loop, the open questions, the state that the supervisor reports. Must never
-enter: what questions are about, when a process ends.
+Owns: the channel in the event loop, the open queries, the state that the supervisor reports. Must never
+enter: what queries are about, when a process ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FLUSH_TIMEOUT = 1.0
 _MAX_UNREAD = 1 << 20
 
 Reply = Callable[[bytes], None]
-#: Answers a question with this body by calling ``reply`` once, at once or later.
+#: Answers a query with this body by calling ``reply`` once, at once or later.
 Answerer = Callable[[bytes, Reply], None]
 
 
@@ -73,12 +73,12 @@ class Peers(asyncio.Protocol):
         self._parser = FrameParser()
         self._answerers: dict[Verb, Answerer] = {}
         self._last_number = 0
-        self._questions: dict[int, asyncio.Future[bytes]] = {}
+        self._queries: dict[int, asyncio.Future[bytes]] = {}
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None]
 
-    def on_question(self, verb: Verb, answerer: Answerer) -> None:
-        """Answer the questions with ``verb`` by ``answerer`` from now on."""
+    def on_query(self, verb: Verb, answerer: Answerer) -> None:
+        """Answer the queries with ``verb`` by ``answerer`` from now on."""
         self._answerers[verb] = answerer
 
     def on_drain(self, drain: Callable[[], None]) -> None:
@@ -112,7 +112,7 @@ class Peers(asyncio.Protocol):
             raise PeersUnavailable("the supervisor has exited or does not respond")
         self._last_number += 1
         number = self._last_number
-        future = self._questions[number] = asyncio.get_running_loop().create_future()
+        future = self._queries[number] = asyncio.get_running_loop().create_future()
         self._send(Frame(verb, number, body))
         try:
             async with asyncio.timeout(within):
@@ -120,7 +120,7 @@ class Peers(asyncio.Protocol):
         except TimeoutError:
             raise PeersUnavailable(f"the supervisor has not answered within {within:g} s") from None
         finally:
-            del self._questions[number]
+            del self._queries[number]
         return PeerAnswers(answers["answers"], answers["missing"])
 
     # -- called by the event loop
@@ -137,7 +137,7 @@ class Peers(asyncio.Protocol):
         self._transport = None
         if not self._closed.done():
             self._closed.set_result(None)
-        for future in self._questions.values():
+        for future in self._queries.values():
             if not future.done():
                 future.set_exception(PeersUnavailable("the supervisor has exited"))
         if self._drain is not None:
@@ -154,7 +154,7 @@ class Peers(asyncio.Protocol):
             case Verb.END:
                 self.end_requested = True
             case Verb.ANSWERS:
-                future = self._questions.get(frame.number)
+                future = self._queries.get(frame.number)
                 if future is not None and not future.done():
                     future.set_result(frame.body)
             case _:

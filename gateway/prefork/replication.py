@@ -9,7 +9,7 @@ import json
 import logging
 
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import ANSWER_TIMEOUTS
 from gateway.prefork.peers import Peers, PeersUnavailable, Reply
@@ -35,12 +35,12 @@ async def send_cordons(peers: Peers, updates: Updates) -> None:
 class PeerCordons:
     """What the peers send of cordons, merged into ``replication``, and the answers to what they ask."""
 
-    def __init__(self, peers: Peers, replication: CordonReplication, members: Members) -> None:
+    def __init__(self, peers: Peers, replication: CordonReplication, members: FleetMembership) -> None:
         self._peers = peers
         self._replication = replication
         self._members = members
-        peers.on_question(Verb.CORDONS, self._on_updates)
-        peers.on_question(Verb.ALL_CORDONS, self._on_question)
+        peers.on_query(Verb.CORDONS, self._on_updates)
+        peers.on_query(Verb.ALL_CORDONS, self._on_query)
 
     async def fetch(self) -> None:
         """Merge what the peers know. Any of them knows all of it."""
@@ -57,7 +57,7 @@ class PeerCordons:
         self._receive(updates_from_json(json.loads(body)))
         reply(b"null")
 
-    def _on_question(self, body: bytes, reply: Reply) -> None:
+    def _on_query(self, body: bytes, reply: Reply) -> None:
         reply(json.dumps(self._replication.cordons.all).encode())
 
     def _receive(self, updates: Updates) -> None:

@@ -32,7 +32,7 @@ from gateway.process.open_files import (
     quota_of,
     raise_file_limit,
 )
-from gateway.process.shutdown import MemberServer, Server
+from gateway.process.shutdown import ProcessServer, Server
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
 from gateway.wiring.app import create_app
@@ -75,7 +75,7 @@ def run(settings: Settings) -> int:
         raise_file_limit()
         with closing_on_error(listener):
             app = create_app(settings)
-            logs.rate_limit.on_dropped(partial(app.hit, "log_lines"))
+            logs.rate_limit.on_dropped(partial(app.limit_reached, "log_lines"))
             config = server_config(app, settings)
         server = Server(config, app.lifecycle, settings.graceful_shutdown_timeout_secs)
         log_capacity(settings.share(settings.max_connections))
@@ -156,9 +156,9 @@ def _serve(
     ) as logs:
         peers = Peers(channel, replacement=replacement)
         app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT))
-        logs.rate_limit.on_dropped(partial(app.hit, "log_lines"))
+        logs.rate_limit.on_dropped(partial(app.limit_reached, "log_lines"))
         grace = settings.graceful_shutdown_timeout_secs
-        server = MemberServer(server_config(app, settings), app.lifecycle, grace, peers)
+        server = ProcessServer(server_config(app, settings), app.lifecycle, grace, peers)
         _tune_garbage_collector()
         _keep_freed_memory()
         server.run(sockets=[listener])

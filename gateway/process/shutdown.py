@@ -91,7 +91,7 @@ class Server(TlsServer):
         self.servers = []
 
 
-class MemberServer(Server):
+class ProcessServer(Server):
     """The server of one process of several.
 
     It drains and ends when the supervisor says so. If the supervisor has exited, it handles signals itself,

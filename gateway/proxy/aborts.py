@@ -32,7 +32,7 @@ ABORT_TIMEOUT = 5.0
 LINGER = 10.0
 #: Abort requests at one worker at once: for all its exchanges, and for a single one (a batch has as many ids
 #: as prompts). Thousands of clients that disconnect together must not open thousands of connections.
-SLOTS, LANES = 32, 4
+AT_WORKER, PER_EXCHANGE = 32, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +137,16 @@ class Aborter:
         """Send a few at a time. Return the first reason why one was not accepted, None: all were."""
         slots = worker.abort_slots
         if slots is None:
-            slots = worker.abort_slots = asyncio.Semaphore(SLOTS)
+            slots = worker.abort_slots = asyncio.Semaphore(AT_WORKER)
         waiting, errors = iter(requests), []
 
-        async def lane() -> None:
+        async def send_remaining() -> None:
             for request in waiting:
                 async with slots, worker.quotas.aborts:
                     if (error := await send_quietly(worker, request, self._timeout)) is not None:
                         errors.append(error)
 
-        await asyncio.gather(*(lane() for _ in range(min(LANES, len(requests)))))
+        await asyncio.gather(*(send_remaining() for _ in range(min(PER_EXCHANGE, len(requests)))))
         return errors[0] if errors else None
 
 

@@ -28,7 +28,7 @@ from gateway.errors import (
     drop_tracebacks,
     error_type_of,
 )
-from gateway.exchange import GENERATE, Event
+from gateway.exchange import GENERATE, ExchangeEvent
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Ending, UpstreamRequest, header
@@ -200,7 +200,7 @@ class GenerateHandler:
             self._services.health.report_busy(worker, head.status, header(head.headers, b"retry-after"))
         reader = self._format.reader(live.request, worker.view(self._format.name), live.ids, head)
         attempt.reader = reader
-        record.apply(Event.DATA)
+        record.apply(ExchangeEvent.DATA)
         if head.status >= 400:
             record.reply_error = error_type_of(head.status)
         public_id = live.public_id_line()

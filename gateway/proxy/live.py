@@ -29,7 +29,7 @@ from gateway.errors import (
     UpstreamMalformed,
     error_type_of,
 )
-from gateway.exchange import Event, ExchangeRecord
+from gateway.exchange import ExchangeEvent, ExchangeRecord
 from gateway.fleet.queue import excluded
 from gateway.fleet.roster import models_of
 from gateway.fleet.worker import Worker
@@ -158,7 +158,7 @@ class LiveExchange:
         record.worker = worker.url
         record.model = model if model in models else models[0] if models and model is None else None
         record.attempts += 1
-        record.apply(Event.DISPATCH)
+        record.apply(ExchangeEvent.DISPATCH)
         if self.deadlines is not None:
             self.deadlines.worker_leased()
         return worker
@@ -188,7 +188,7 @@ class LiveExchange:
 
     def give_up_worker(self, worker: Worker, error: GatewayError) -> None:
         """Give ``worker`` back: because of ``error`` it provably did not receive the request."""
-        self.record.apply(Event.RETRY)
+        self.record.apply(ExchangeEvent.RETRY)
         if self.deadlines is not None:
             self.deadlines.worker_released()
         if self.record.request_bytes > SMALL_BODY:
@@ -280,7 +280,7 @@ class LiveExchange:
                     services.health.report_failure(attempt.worker, refused=False)
             if self.ids.public:
                 self._release_ids(error)
-            record.end(Event.FINISH if error is None else _event_of(error), time.monotonic(), error)
+            record.end(ExchangeEvent.FINISH if error is None else _event_of(error), time.monotonic(), error)
             services.metrics.ended(record)
             services.access_log.record(record)
         if error is not None and error.source is Source.UPSTREAM:
@@ -343,5 +343,5 @@ def _note(record: ExchangeRecord, facts: ReplyFacts) -> None:
         record.reply_error = error_type_of(facts.error_status)
 
 
-def _event_of(error: GatewayError) -> Event:
-    return Event.CANCEL if isinstance(error, Cancelled | Aborted) else Event.FAIL
+def _event_of(error: GatewayError) -> ExchangeEvent:
+    return ExchangeEvent.CANCEL if isinstance(error, Cancelled | Aborted) else ExchangeEvent.FAIL

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from gateway.exchange import ExchangeRecord, State
+from gateway.exchange import ExchangeRecord, ExchangeState
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.routing.rendezvous import Placement
@@ -56,11 +56,11 @@ class Metrics:
         _count_traffic(self._format(exchange.format), exchange)
         _observe(self._model(model), exchange)
 
-    def moved(self, before: WorkerState, after: WorkerState) -> None:
+    def worker_state_changed(self, before: WorkerState, after: WorkerState) -> None:
         """Count a change of a worker's state."""
         self.tallies.transitions[before, after] += 1
 
-    def placed(self, placement: Placement) -> None:
+    def key_assigned(self, placement: Placement) -> None:
         """Count a request with a routing key, which was sent to the home of its key or elsewhere."""
         self.tallies.placements[placement] += 1
 
@@ -76,7 +76,7 @@ class Metrics:
         """Count a request without a valid key to a route of ``scope``."""
         self.tallies.unauthorized[scope] += 1
 
-    def hit(self, limit: str) -> None:
+    def limit_reached(self, limit: str) -> None:
         """Count that ``limit`` was reached where there is no exchange that ends because of it."""
         self.tallies.limits[limit] += 1
 
@@ -130,7 +130,7 @@ def _count_traffic(tally: FormatTally, exchange: ExchangeRecord) -> None:
 def _observe(tally: ModelTally, exchange: ExchangeRecord) -> None:
     tally.duration.observe(exchange.elapsed)
     tokens = exchange.tokens
-    if not tokens and (exchange.state is not State.COMPLETED or exchange.error_type):
+    if not tokens and (exchange.state is not ExchangeState.COMPLETED or exchange.error_type):
         return
     if exchange.prompt_tokens is not None:
         tally.isl.observe(exchange.prompt_tokens)

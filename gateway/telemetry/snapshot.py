@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.errors import ProcessDied
-from gateway.exchange import State
+from gateway.exchange import ExchangeState
 from gateway.fleet.states import WorkerState
 from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
@@ -165,7 +165,7 @@ def _restore(tallies: Tallies, key: Key, number: int, buckets: Buckets) -> None:
         case "failures", error, code:
             tallies.failures[error, code] = number
         case "served", url, name, state:
-            tallies.served[url, name, State(state)] = number
+            tallies.served[url, name, ExchangeState(state)] = number
         case "moved", before, after:
             tallies.transitions[WorkerState(before), WorkerState(after)] = number
         case "running", *labels:

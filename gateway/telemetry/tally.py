@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
-from gateway.exchange import ExchangeRecord, State
+from gateway.exchange import ExchangeRecord, ExchangeState
 from gateway.fleet.states import WorkerState
 from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
@@ -107,7 +107,7 @@ class Tallies:
         #: (error type, code) of ended exchanges; code None: the failure is the worker's own reply
         self.failures: Counter[tuple[str, str | None]] = Counter()
         #: (worker URL, format, end state) of exchanges that reached a worker
-        self.served: Counter[tuple[str, str, State]] = Counter()
+        self.served: Counter[tuple[str, str, ExchangeState]] = Counter()
         #: (from, to) of state changes of workers
         self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
         #: at the home of its key or elsewhere -> requests with a routing key

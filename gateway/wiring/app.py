@@ -24,14 +24,14 @@ from gateway.downstream.limits import ClientLimits
 from gateway.fleet.cordons.cordons import Cordons
 from gateway.fleet.cordons.replication import CordonReplication, no_peers
 from gateway.fleet.health.health import Health
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.queue import Queue
 from gateway.fleet.registration import Registration
 from gateway.fleet.registry import Fleet
 from gateway.fleet.sync import StoreFollower
 from gateway.formats.base import AnyFormat
 from gateway.loop.time_slices import TimeSlices
-from gateway.prefork.member import Member
+from gateway.prefork.member import ProcessLink
 from gateway.prefork.peers import Peers
 from gateway.prefork.replication import send_cordons
 from gateway.proxy.aborts import Aborter
@@ -66,7 +66,7 @@ from gateway.wiring.tls import worker_tls
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class SharedResources:
     """What a gateway shares with files, stores and other processes.
 
     ``tls`` is the context for https workers. ``peers`` is None if this is the only process. ``lock`` is held
@@ -89,15 +89,15 @@ def create_app(
 ) -> Gateway:
     """Return a gateway for ``settings``. A process may have several.
 
-    ``catalog`` replaces the default list of endpoints. ``peers`` and ``lock`` are as in Outside. Raise
-    CatalogError, FormatError or SettingsError.
+    ``catalog`` replaces the default list of endpoints. ``peers`` and ``lock`` are as in
+    SharedResources. Raise CatalogError, FormatError or SettingsError.
     """
     served = serving(settings, catalog)
     formats = {endpoint.format.name: endpoint.format for endpoint in served.generate}
     store = STORES[settings.discovery_backend](settings)
-    outside = Outside(store, sources_of(settings), worker_tls(settings), peers, lock)
+    shared = SharedResources(store, sources_of(settings), worker_tls(settings), peers, lock)
 
-    services, replication = make_services(settings, list(formats.values()), outside)
+    services, replication = make_services(settings, list(formats.values()), shared)
     fleet, lifecycle, aborter = services.fleet, services.lifecycle, services.aborter
     follower = StoreFollower(store)
     exporter = MetricsExporter(
@@ -113,7 +113,7 @@ def create_app(
         supervisor=None if peers is None else peers.supervisor,
     )
 
-    members = Members(fleet, services.health, settings.worker_authorization, replication)
+    members = FleetMembership(fleet, services.health, settings.worker_authorization, replication)
     for entry in settings.workers:
         members.pin(WorkerRecord(entry.url, format=entry.format))
     registration = Registration(store, members, fleet, settings.worker_patterns, replication)
@@ -122,15 +122,15 @@ def create_app(
         member = None
         views = Views(fleet, lifecycle, aborter, exporter.render, registration, replication)
     else:
-        member = Member(peers, exporter, lifecycle, aborter, formats, replication, members)
+        member = ProcessLink(peers, exporter, lifecycle, aborter, formats, replication, members)
         views = Views(
             fleet, lifecycle, member.aborter, exporter.render, registration, replication, member.aggregate
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)
 
-    refreshed: list[Refreshable] = [*outside.keys.all]
-    if outside.tls is not None:
-        refreshed.append(outside.tls)
+    refreshed: list[Refreshable] = [*shared.keys.all]
+    if shared.tls is not None:
+        refreshed.append(shared.tls)
     patterns = settings.worker_patterns
     background = Background(services, follower, members, replication, member, patterns, refreshed)
     return Gateway(
@@ -143,16 +143,16 @@ def create_app(
 
 
 def make_services(
-    settings: Settings, formats: Sequence[AnyFormat], outside: Outside
+    settings: Settings, formats: Sequence[AnyFormat], shared: SharedResources
 ) -> tuple[Services, CordonReplication]:
     """Return the components that exchanges use, and the replication of the fleet's cordons."""
-    peers = outside.peers
+    peers = shared.peers
     metrics = Metrics(Buckets(**settings.bucket_bounds))
     query_of_death = QueryOfDeathGuard(settings.poison_window_seconds)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
-        None if outside.tls is None else outside.tls.context,
+        None if shared.tls is None else shared.tls.context,
         on_death=lambda incarnation: query_of_death.worker_died(incarnation, time.monotonic()),
         resolver=Resolver(),
         min_weight_version=settings.min_weight_version,
@@ -162,12 +162,12 @@ def make_services(
         metrics=metrics,
     )
     send_to_peers = no_peers if peers is None else partial(send_cordons, peers)
-    replication = CordonReplication(Cordons(fleet), outside.store, send_to_peers)
+    replication = CordonReplication(Cordons(fleet), shared.store, send_to_peers)
     in_flight: InFlight[InFlightEntry] = InFlight(shared=peers is not None)
     interval = settings.sse_keep_alive_interval_ms
     services = Services(
         lifecycle=Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs),
-        guard=guard_of(settings, outside.keys, metrics.unauthorized),
+        guard=guard_of(settings, shared.keys, metrics.unauthorized),
         body_limit=settings.body_limit,
         overload_status=settings.overload_status_code,
         time_slices=TimeSlices(),
@@ -192,7 +192,7 @@ def make_services(
         access_log=AccessLog(
             enabled=settings.access_log,
             shape=settings.access_log_format,
-            lock=outside.lock,
+            lock=shared.lock,
             process=None if peers is None else peers.process,
         ),
     )

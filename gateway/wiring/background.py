@@ -12,10 +12,10 @@ from contextlib import suppress
 from functools import partial
 
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.sync import StoreFollower
 from gateway.loop.tasks import Tasks
-from gateway.prefork.member import Member
+from gateway.prefork.member import ProcessLink
 from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable, keep_fresh
 from gateway.upstream.url_patterns import UrlPattern
@@ -36,9 +36,9 @@ class Background:
         self,
         services: Services,
         follower: StoreFollower,
-        members: Members,
+        members: FleetMembership,
         replication: CordonReplication,
-        member: Member | None,
+        member: ProcessLink | None,
         allowed: Sequence[UrlPattern],
         refreshed: Sequence[Refreshable],
     ) -> None:

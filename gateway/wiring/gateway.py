@@ -26,8 +26,8 @@ class Gateway:
     """The ASGI application of one gateway process.
 
     Its HTTP listener (gateway.downstream) uses ``start_pacer``, ``write_batch``, ``limits``,
-    ``direct_route``, and ``hit``, which counts a limit that a client exceeded. ``lifecycle`` and ``fleet``
-    are for the process around it.
+    ``direct_route``, and ``limit_reached``, which counts a limit that a client exceeded.
+    ``lifecycle`` and ``fleet`` are for the process around it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Gateway:
         self._background = background
         self.start_pacer = StartPacer()
         self.limits = limits
-        self.hit = services.metrics.hit
+        self.limit_reached = services.metrics.limit_reached
         self.write_batch = services.fleet.write_batch
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet

@@ -115,8 +115,8 @@ async def test_changes_are_sent_in_order_each_with_its_own_state() -> None:
         a = join(fleet, "a")
         async with watching(rigged.client) as watcher:
             await watcher.event()
-            fleet.on(a, WorkerEvent.DIE, "gone")
-            fleet.on(a, WorkerEvent.SERVES)
+            fleet.apply_event(a, WorkerEvent.DIE, "gone")
+            fleet.apply_event(a, WorkerEvent.SERVES)
             join(fleet, "b", WorkerState.JOINING)
             fleet.drain(a)
             event, entry = await watcher.event()
@@ -178,8 +178,8 @@ async def test_client_that_falls_behind_gets_lost_and_then_all_workers(
             await watcher.event()
             await until(lambda: followers(fleet) == 1)
             for _ in range(2):
-                fleet.on(a, WorkerEvent.DIE)
-                fleet.on(a, WorkerEvent.SERVES)
+                fleet.apply_event(a, WorkerEvent.DIE)
+                fleet.apply_event(a, WorkerEvent.SERVES)
             fleet.drain(a)
             b = join(fleet, "b")
             join(fleet, "c", WorkerState.DEAD)
@@ -208,7 +208,7 @@ async def stalled(rigged: Rig) -> AsyncIterator[RawClient]:
         flip = {WorkerState.READY: WorkerEvent.DIE, WorkerState.DEAD: WorkerEvent.SERVES}
         async with asyncio.timeout(20):
             while changes.qsize() < 10:  # taken no more
-                fleet.on(a, flip[a.state], "x" * 100_000)
+                fleet.apply_event(a, flip[a.state], "x" * 100_000)
                 await asyncio.sleep(0.001)
         yield watcher
     finally:

@@ -464,7 +464,7 @@ async def test_load_of_the_engine_is_shown() -> None:
                     ),
                 ]
                 for worker in rigged.app.fleet.workers:
-                    await until(lambda worker=worker: worker.others == 1)  # type: ignore[misc]
+                    await until(lambda worker=worker: worker.foreign_requests == 1)  # type: ignore[misc]
                     found = await row(rigged, worker.url)
                     assert found["load"] == 0
                     assert found["reported_load"]["running"] == 1

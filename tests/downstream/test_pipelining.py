@@ -26,7 +26,7 @@ class Application:
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
         self.started: list[ServerRequest] = []
 
-    def hit(self, limit: str) -> None:
+    def limit_reached(self, limit: str) -> None:
         raise AssertionError(limit)
 
     def direct_route(self, path: bytes, method: bytes) -> Any:

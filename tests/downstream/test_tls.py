@@ -129,7 +129,7 @@ class _ShortOnce:
 class _App:
     limits = ClientLimits()
 
-    def hit(self, limit: str) -> None: ...
+    def limit_reached(self, limit: str) -> None: ...
 
 
 async def test_accepting_pauses_after_a_shortage_of_files(

@@ -22,7 +22,7 @@ def fleet_of(*urls: str, record: WorkerRecord | None = None, **options: Any) -> 
     for url in urls:
         worker = Worker(Address.parse(url), record=record if url == urls[0] else None)
         fleet.add(worker)
-        fleet.on(worker, WorkerEvent.SERVES)
+        fleet.apply_event(worker, WorkerEvent.SERVES)
     return fleet
 
 

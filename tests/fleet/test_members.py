@@ -14,9 +14,9 @@ from gateway.fleet.cordons.cordons import (
     Cordons,
     paused,
 )
-from gateway.fleet.cordons.departures import MOST
+from gateway.fleet.cordons.departures import MAX_WORKERS
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
 from gateway.formats.worker_contract import WorkerInfo
@@ -28,11 +28,11 @@ A, B, C = (WorkerRecord(f"http://{name}:1") for name in "abc")
 PAUSE = paused("generation", "generation")
 
 
-def made(fleet: Fleet | None = None) -> tuple[Members, Fleet, ProbedWorkers]:
+def made(fleet: Fleet | None = None) -> tuple[FleetMembership, Fleet, ProbedWorkers]:
     fleet, probed = fleet or fleet_of(), ProbedWorkers()
     health: Any = probed
     replication = CordonReplication(Cordons(fleet), MemoryStore())
-    return Members(fleet, health, b"Bearer k", replication), fleet, probed
+    return FleetMembership(fleet, health, b"Bearer k", replication), fleet, probed
 
 
 def urls(fleet: Fleet) -> list[str]:
@@ -108,7 +108,7 @@ async def test_draining_worker_is_taken_back_with_what_runs_on_it() -> None:
     members, fleet, watch = made()
     worker = members.admit(A)
     worker.infos = {"echo": WorkerInfo("e", "c", True)}
-    fleet.on(worker, WorkerEvent.SERVES)
+    fleet.apply_event(worker, WorkerEvent.SERVES)
     fleet.lease("c", None)
     members.on_record_removed(A.url)
     assert (worker.state, watch.watched) == (WorkerState.DRAINING, [])
@@ -134,7 +134,7 @@ async def test_pinned_workers_are_probed_from_the_start_on() -> None:
     assert members.is_pinned(A.url)
 
 
-def cordoning() -> tuple[Members, Cordons, ProbedWorkers, Fleet]:
+def cordoning() -> tuple[FleetMembership, Cordons, ProbedWorkers, Fleet]:
     members, fleet, probed = made()
     return members, members._cordons, probed, fleet
 
@@ -215,5 +215,5 @@ async def test_memory_does_not_grow_with_the_workers_that_left() -> None:
     assert (
         sum(bool(cordons.of(url)) for url in cordons.all)
         <= len(members._replication._departures._departed)
-        <= MOST
+        <= MAX_WORKERS
     )

@@ -87,7 +87,7 @@ class Stage:
 
     def ready(self, name: str, *models: str) -> Worker:
         worker = self.member(name, *models)
-        self.fleet.on(worker, WorkerEvent.SERVES)
+        self.fleet.apply_event(worker, WorkerEvent.SERVES)
         return worker
 
     async def request(
@@ -155,8 +155,8 @@ async def test_request_is_not_sent_to_a_worker_again() -> None:
         with it.requests("other"):
             await until(lambda: it.names == ["other"])
             assert it.queue.waiting == 1
-            it.fleet.on(worker, WorkerEvent.DIE)
-            it.fleet.on(worker, WorkerEvent.SERVES)
+            it.fleet.apply_event(worker, WorkerEvent.DIE)
+            it.fleet.apply_event(worker, WorkerEvent.SERVES)
             await until(lambda: it.names == ["other", "tried"])
             await task
 
@@ -274,7 +274,7 @@ async def test_all_that_wait_for_a_slot_are_refused_when_the_last_worker_leaves(
         with it.requests("a", "b") as tasks:
             await waiting(it, 2)
             await asyncio.sleep(0.04)
-            it.fleet.on(worker, WorkerEvent.DIE)
+            it.fleet.apply_event(worker, WorkerEvent.DIE)
             gone = time.monotonic()
             for task in tasks:
                 with pytest.raises(NoWorker):
@@ -292,7 +292,7 @@ async def test_request_that_was_sent_to_every_worker_is_refused() -> None:
             await waiting(it, 2)
             it.fleet.release(one)
             await until(lambda: it.names == ["other"])
-            it.fleet.on(two, WorkerEvent.DIE)
+            it.fleet.apply_event(two, WorkerEvent.DIE)
             with pytest.raises(NoWorker, match="any more"):
                 await task
 

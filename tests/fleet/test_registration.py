@@ -9,7 +9,7 @@ import pytest
 
 from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Changes, Cordons, weights_allowed
 from gateway.fleet.cordons.replication import CordonReplication, no_peers
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.registration import Registration, UrlNotAllowed
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
@@ -41,11 +41,11 @@ class Failing(MemoryStore):
 
 def desk(
     *allowed: str, send_to_peers: Callable[[Updates], Awaitable[None]] | None = None
-) -> tuple[Registration, Fleet, Failing, Members]:
+) -> tuple[Registration, Fleet, Failing, FleetMembership]:
     health: Any = ProbedWorkers()
     fleet, store = fleet_of(), Failing()
     replication = CordonReplication(Cordons(fleet), store, send_to_peers or no_peers)
-    members = Members(fleet, health, None, replication)
+    members = FleetMembership(fleet, health, None, replication)
     patterns = [UrlPattern.parse(pattern) for pattern in allowed]
     return Registration(store, members, fleet, patterns, replication), fleet, store, members
 

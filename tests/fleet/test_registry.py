@@ -32,10 +32,10 @@ class Notes:
         self.moves: list[tuple[str, str]] = []
         self.placements: list[Placement] = []
 
-    def moved(self, before: WorkerState, after: WorkerState) -> None:
+    def worker_state_changed(self, before: WorkerState, after: WorkerState) -> None:
         self.moves.append((before, after))
 
-    def placed(self, placement: Placement) -> None:
+    def key_assigned(self, placement: Placement) -> None:
         self.placements.append(placement)
 
 
@@ -85,11 +85,11 @@ def test_membership_and_states_count_from_the_next_request_on() -> None:
     fleet.drain(c)
     for _ in range(2):
         assert list(fleet.usable(CAPABILITY)) == [a, b]
-        fleet.on(a, WorkerEvent.DIE, "gone")
+        fleet.apply_event(a, WorkerEvent.DIE, "gone")
         assert list(fleet.usable(CAPABILITY)) == [b]
         assert a.reason == "gone"
-        fleet.on(a, WorkerEvent.DIE, "still gone")
-        fleet.on(a, WorkerEvent.SERVES)
+        fleet.apply_event(a, WorkerEvent.DIE, "still gone")
+        fleet.apply_event(a, WorkerEvent.SERVES)
 
 
 def test_other_capability_is_not_leased() -> None:
@@ -146,13 +146,13 @@ def test_key_whose_home_is_not_usable_goes_to_one_other_worker_until_it_is(
 ) -> None:
     fleet = fleet_of(*map(member, "abcd"), metrics=notes)
     home = fleet.lease(CAPABILITY, None, (), "k")
-    fleet.on(home, event)
+    fleet.apply_event(home, event)
     settled = {fleet.lease(CAPABILITY, None, (), "k") for _ in range(9)}
     assert len(settled) == 1 and settled != {home}
     assert notes.placements == [Placement.HOME] + [Placement.UNAVAILABLE] * 9
     home.state = WorkerState.READY
-    fleet.on(home, WorkerEvent.FULL)
-    fleet.on(home, WorkerEvent.SERVES)
+    fleet.apply_event(home, WorkerEvent.FULL)
+    fleet.apply_event(home, WorkerEvent.SERVES)
     assert fleet.lease(CAPABILITY, None, (), "k") is home
 
 
@@ -162,7 +162,7 @@ def test_home_of_a_key_is_among_those_that_serve_its_model(notes: Notes) -> None
     fleet = fleet_of(*ours, *others, metrics=notes)
     homes = {key: fleet.lease(CAPABILITY, "m", (), key) for key in map(str, range(30))}
     assert set(homes.values()) == set(ours) and set(notes.placements) == {Placement.HOME}
-    fleet.on(ours[0], WorkerEvent.DIE)
+    fleet.apply_event(ours[0], WorkerEvent.DIE)
     notes.placements.clear()
     for key, home in homes.items():
         assert (fleet.lease(CAPABILITY, "m", (), key) is home) is (home is not ours[0])
@@ -186,7 +186,7 @@ def test_home_without_a_free_slot_is_passed_over(factor: float, notes: Notes) ->
 def test_home_that_is_not_usable_is_unavailable_although_others_are_full(notes: Notes) -> None:
     fleet = fleet_of(*map(member, "abc"), most_in_flight=1, metrics=notes)
     home = fleet.lease(CAPABILITY, None, (), "k")
-    fleet.on(home, WorkerEvent.DIE)
+    fleet.apply_event(home, WorkerEvent.DIE)
     first, second = (fleet.lease(CAPABILITY, None, (), "k") for _ in range(2))
     assert len({home, first, second}) == 3
     assert notes.placements == [Placement.HOME] + [Placement.UNAVAILABLE] * 2
@@ -305,9 +305,9 @@ def test_follower_gets_joins_leaves_and_transitions_in_order() -> None:
     with fleet.follow() as changes:
         assert followed(changes) == []
         fleet.add(b)
-        fleet.on(a, WorkerEvent.SERVES)
-        fleet.on(b, WorkerEvent.SERVES)
-        fleet.on(b, WorkerEvent.DIE, "gone")
+        fleet.apply_event(a, WorkerEvent.SERVES)
+        fleet.apply_event(b, WorkerEvent.SERVES)
+        fleet.apply_event(b, WorkerEvent.DIE, "gone")
         fleet.drain(a)
         assert followed(changes) == [
             ("joined", "b", "joining"),
@@ -339,7 +339,7 @@ def test_worker_that_left_causes_no_more_changes(replaced: bool) -> None:
     else:
         fleet.drain(a)
     with fleet.follow() as changes:
-        fleet.on(a, WorkerEvent.DIE, "refused a connection")
+        fleet.apply_event(a, WorkerEvent.DIE, "refused a connection")
         assert followed(changes) == []
 
 
@@ -364,7 +364,7 @@ def describe(fleet: Fleet, worker: Worker, version: str | None) -> None:
     """Do what a good probe does."""
     info = WorkerInfo("engine", CAPABILITY, True, models=("m",), weight_version=version)
     fleet.describe(worker, {"echo": info})
-    fleet.on(worker, WorkerEvent.SERVES)
+    fleet.apply_event(worker, WorkerEvent.SERVES)
 
 
 def test_worker_is_ready_once_its_last_cordon_ends() -> None:
@@ -375,7 +375,7 @@ def test_worker_is_ready_once_its_last_cordon_ends() -> None:
     fleet.cordon(a, CordonSource.PAUSED, "paused")
     assert shown(a) == ("held", "mine; paused")
     for event in (WorkerEvent.SERVES, WorkerEvent.FULL, WorkerEvent.DOUBT):
-        fleet.on(a, event)
+        fleet.apply_event(a, event)
         assert shown(a) == ("held", "mine; paused")
     for _ in range(2):
         fleet.uncordon(a, CordonSource.OWNER)
@@ -391,10 +391,10 @@ def test_worker_that_is_cordoned_while_it_does_not_serve_comes_back_cordoned(sta
     (a,) = fleet.workers
     fleet.cordon(a, CordonSource.OWNER, "held")
     assert a.state is state
-    fleet.on(a, WorkerEvent.SERVES)
+    fleet.apply_event(a, WorkerEvent.SERVES)
     assert a.state is WorkerState.CORDONED
-    fleet.on(a, WorkerEvent.DIE)
-    fleet.on(a, WorkerEvent.SERVES)
+    fleet.apply_event(a, WorkerEvent.DIE)
+    fleet.apply_event(a, WorkerEvent.SERVES)
     assert a.state is WorkerState.CORDONED
 
 
@@ -429,7 +429,7 @@ def test_worker_that_was_uncordoned_keeps_the_weights_it_has() -> None:
     describe(fleet, worker, "3")
     assert shown(worker)[0] == "held"
     fleet.uncordon(worker)
-    fleet.on(worker, WorkerEvent.DIE)
+    fleet.apply_event(worker, WorkerEvent.DIE)
     worker.allowed_weights = NO_WEIGHTS
     describe(fleet, worker, "3")
     assert shown(worker)[0] == "held"
@@ -459,7 +459,7 @@ def test_each_transition_is_counted_and_logged_once(caplog: pytest.LogCaptureFix
     (a,) = fleet.workers
     with caplog.at_level(logging.INFO):
         for event in ("serves", "serves", "full", "doubt", "die", "die", "join"):
-            fleet.on(a, WorkerEvent(event), "why")
+            fleet.apply_event(a, WorkerEvent(event), "why")
         fleet.drain(a)
     passed = ["joining", "ready", "busy", "suspect", "dead", "joining", "draining", "gone"]
     assert notes.moves == list(pairwise(passed))

@@ -26,7 +26,7 @@ def after(state: WorkerState, *happened: WorkerEvent) -> WorkerState:
 
 @given(events)
 def test_cordoned_worker_becomes_usable_through_uncordon_alone(happened: list[WorkerEvent]) -> None:
-    """However good its probes are. (One that died is cordoned again by Fleet.on.)"""
+    """However good its probes are. (One that died is cordoned again by Fleet.apply_event.)"""
     without = [event for event in happened if event not in (WorkerEvent.UNCORDON, WorkerEvent.DIE)]
     without = [event for event in without if event not in (WorkerEvent.CANNOT, WorkerEvent.DRAIN)]
     assert after(HELD, *without) is HELD

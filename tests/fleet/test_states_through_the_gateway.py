@@ -64,7 +64,7 @@ async def test_restarted_engine_serves_again(kind: str) -> None:
             await until(lambda: worker.state is WorkerState.READY)
             assert (await generate(rigged, kind)).status_code == 200
         await until(lambda: worker.state is WorkerState.DEAD)
-        assert (worker.in_flight, worker.others, worker.reported) == (0, 0, None)
+        assert (worker.in_flight, worker.foreign_requests, worker.reported) == (0, 0, None)
         async with SimServer(kind, SimConfig(port=int(first.url.rsplit(":", 1)[1]))):
             await until(lambda: worker.state is WorkerState.READY)
             assert (await generate(rigged, kind)).status_code == 200

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.fleet.cordons.cordons import Cordons
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.sync import StoreFollower
 from gateway.stores.base import Change, CordonsChanged, Reset
 from gateway.stores.memory import MemoryStore
@@ -46,7 +46,7 @@ class NotingMembers:
 
 @pytest.fixture
 def members() -> Iterator[Any]:
-    assert all(hasattr(Members, name) for name in ("keep_only", "refresh", "on_record_removed"))
+    assert all(hasattr(FleetMembership, name) for name in ("keep_only", "refresh", "on_record_removed"))
     assert all(hasattr(Cordons, name) for name in ("merge_store", "merge_store_change"))
     yield NotingMembers()
 

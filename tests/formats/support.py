@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.exchange import Event, ExchangeRecord
+from gateway.exchange import ExchangeEvent, ExchangeRecord
 from gateway.formats.contract import Ending, Headers, Ids, Reader
 from gateway.formats.worker_contract import WorkerInfo
 
@@ -54,7 +54,7 @@ def recorded_ending(reader: Reader, failure: GatewayError | None) -> Ending | No
     exchange = ExchangeRecord("f", "/", 0.0, ())
     exchange.ending = reader.facts.ending
     if failure is not None:
-        exchange.end(Event.FAIL, 0.0, failure)
+        exchange.end(ExchangeEvent.FAIL, 0.0, failure)
     return exchange.ending
 
 

@@ -53,7 +53,7 @@ class _Application:
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
         self.requests: list[Request] = []
 
-    def hit(self, limit: str) -> None:
+    def limit_reached(self, limit: str) -> None:
         """Do nothing."""
 
     def direct_route(self, path: bytes, method: bytes) -> Begin:

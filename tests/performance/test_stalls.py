@@ -179,7 +179,7 @@ def crowded() -> Gateway:
         worker.infos = {
             kind: WorkerInfo(kind, f"{kind}_generate", True, version="1", models=(model,)) for kind in KINDS
         }
-        app.fleet.on(worker, WorkerEvent.SERVES)
+        app.fleet.apply_event(worker, WorkerEvent.SERVES)
         for stream in (True, False):
             count(metrics, completed(stream=stream, model=model, worker=worker.url))
     for number in range(2000):

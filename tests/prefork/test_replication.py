@@ -11,7 +11,7 @@ import pytest
 
 from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Cordons, paused
 from gateway.fleet.cordons.replication import CordonReplication
-from gateway.fleet.members import Members
+from gateway.fleet.members import FleetMembership
 from gateway.prefork.frames import Frame, FrameParser, Verb
 from gateway.prefork.hub import Hub
 from gateway.prefork.peers import Peers
@@ -38,7 +38,7 @@ class Process:
         self.fleet = fleet_of()
         self.replication = CordonReplication(Cordons(self.fleet), MemoryStore(), send_to_peers)
         health: Any = ProbedWorkers()
-        self.members = Members(self.fleet, health, None, self.replication)
+        self.members = FleetMembership(self.fleet, health, None, self.replication)
         self.peer_cordons = PeerCordons(self.peers, self.replication, self.members)
 
     @property

@@ -15,7 +15,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ids, UpstreamRequest
 from gateway.formats.optional import AbortTarget, EngineId
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.proxy.aborts import ABORT_TIMEOUT, LANES, LINGER, SLOTS, Aborter, WorkerResult
+from gateway.proxy.aborts import ABORT_TIMEOUT, AT_WORKER, LINGER, PER_EXCHANGE, Aborter, WorkerResult
 from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
@@ -442,29 +442,29 @@ async def test_batch_that_is_left_is_stopped_over_few_connections() -> None:
         entry = rig.run(*names, on=0)
         rig.finish(entry)
         rig.aborter.abort_abandoned(entry, rig.workers[0])
-        assert sorted(await aborted_over(rig, LANES, len(names))) == names
+        assert sorted(await aborted_over(rig, PER_EXCHANGE, len(names))) == names
 
 
 async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_connections() -> None:
     """The bound is the worker's, whoever has left; all are named to it."""
     async with rig_of(1) as rig:
-        names = [f"job-{index:03}" for index in range(5 * SLOTS)]
+        names = [f"job-{index:03}" for index in range(5 * AT_WORKER)]
         for name in names:
             entry = rig.run(name, on=0)
             rig.finish(entry)
             rig.aborter.abort_abandoned(entry, rig.workers[0])
-        assert sorted(await aborted_over(rig, SLOTS, len(names))) == names
+        assert sorted(await aborted_over(rig, AT_WORKER, len(names))) == names
 
 
 async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> None:
     """The same bound holds for a call that names thousands, which says of each what became of it."""
     async with rig_of(1) as rig:
-        names = [f"job-{index:03}" for index in range(3 * SLOTS)]
+        names = [f"job-{index:03}" for index in range(3 * AT_WORKER)]
         for name in names:
             rig.run(name, on=0)
         async with asyncio.TaskGroup() as group:
             call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
-            assert sorted(await aborted_over(rig, SLOTS, len(names))) == names
+            assert sorted(await aborted_over(rig, AT_WORKER, len(names))) == names
         assert call.result() == [WorkerResult(rig.workers[0].url, len(names))]
 
 

@@ -64,7 +64,7 @@ class Rig:
         self._clients: list[ClientConnection] = []
         for worker in self.app.fleet.workers:
             worker.infos = {format: info}
-            self.app.fleet.on(worker, WorkerEvent.SERVES)
+            self.app.fleet.apply_event(worker, WorkerEvent.SERVES)
             for _ in range(kept):
                 connection, wire = Connection(bytearray(READ_SIZE), self.app.write_batch), Wire()
                 connection.connection_made(cast(Any, wire))

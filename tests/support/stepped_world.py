@@ -28,7 +28,7 @@ from gateway.settings import Settings
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
-from gateway.wiring.app import Outside, make_services
+from gateway.wiring.app import SharedResources, make_services
 from gateway.wiring.security import sources_of
 from tests.support.socketless import STREAM_END, STREAM_HEAD, event, post
 from tests.support.stepping import SteppedLoop, Wire
@@ -86,7 +86,7 @@ class World:
         info = WorkerInfo(kind, self.format.capability, True, models=("model",))
         for worker in self.workers:
             worker.infos = {kind: info}
-            self.services.fleet.on(worker, WorkerEvent.SERVES)
+            self.services.fleet.apply_event(worker, WorkerEvent.SERVES)
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -178,7 +178,7 @@ def _formats() -> dict[str, AnyFormat]:
 def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
     settings, formats = _settings(workers), _formats()
     store = MemoryStore()
-    outside = Outside(store, keys=sources_of(settings), tls=None, peers=None, lock=None)
+    outside = SharedResources(store, keys=sources_of(settings), tls=None, peers=None, lock=None)
     services, _ = make_services(settings, list(formats.values()), outside)
     for entry in settings.workers:
         services.fleet.add(Worker(Address.parse(entry.url)))

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.errors import Cancelled, GatewayError
-from gateway.exchange import Event, ExchangeRecord
+from gateway.exchange import ExchangeEvent, ExchangeRecord
 from gateway.settings import Settings
 from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exporter import MetricsExporter
@@ -28,7 +28,7 @@ def fresh(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
 
 def dispatched(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
     exchange = fresh(stream=stream, **{"model": "m", "worker": "http://w:1", "attempts": 1, **facts})
-    exchange.apply(Event.DISPATCH)
+    exchange.apply(ExchangeEvent.DISPATCH)
     exchange.dispatched_at = 100.25
     return exchange
 
@@ -36,17 +36,17 @@ def dispatched(*, stream: bool = False, **facts: Any) -> ExchangeRecord:
 def completed(*, stream: bool = False, tokens: int = 3, **facts: Any) -> ExchangeRecord:
     """Tokens one by one: the first after 0.5 s, then one each 0.1 s; the end 2 s after acceptance."""
     exchange = dispatched(stream=stream, **{"prompt_tokens": 7, "status": 200, **facts})
-    exchange.apply(Event.DATA)
+    exchange.apply(ExchangeEvent.DATA)
     exchange.committed = True
     for token in range(tokens):
         exchange.update_tokens(token + 1, 100.5 + token * 0.1)
-    exchange.end(Event.FINISH, 102.0)
+    exchange.end(ExchangeEvent.FINISH, 102.0)
     return exchange
 
 
 def failed(error: GatewayError, exchange: ExchangeRecord | None = None) -> ExchangeRecord:
     exchange = exchange or fresh()
-    exchange.end(Event.CANCEL if isinstance(error, Cancelled) else Event.FAIL, 101.0, error)
+    exchange.end(ExchangeEvent.CANCEL if isinstance(error, Cancelled) else ExchangeEvent.FAIL, 101.0, error)
     return exchange
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest, PoisonedRequest, UpstreamIncomplete
-from gateway.exchange import ExchangeRecord, State
+from gateway.exchange import ExchangeRecord, ExchangeState
 from gateway.formats.contract import Ending
 from gateway.telemetry.access_log import AccessLog, line_of
 from tests.telemetry.support import completed, dispatched, failed
@@ -163,7 +163,7 @@ def test_line_keeps_no_reference_to_the_exchange_or_its_error() -> None:
     exchange = failed(UpstreamIncomplete("cut", cause=ValueError("large")), dispatched())
     line = line_of(exchange, datetime.now(UTC))
     values = [getattr(line, name) for name in line.__struct_fields__]
-    plain = (str, int, float, datetime, dict, type(None), msgspec.UnsetType, State, Ending)
+    plain = (str, int, float, datetime, dict, type(None), msgspec.UnsetType, ExchangeState, Ending)
     assert all(type(value) in plain for value in values)
 
 

@@ -20,7 +20,7 @@ from gateway.errors import (
     UnknownModel,
     UpstreamIncomplete,
 )
-from gateway.exchange import Event
+from gateway.exchange import ExchangeEvent
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ending
@@ -125,7 +125,7 @@ def test_workers_own_error_reply_is_a_failure_of_the_backend(metrics: Telemetry)
 
 def test_abort_call_is_a_cancellation_but_no_disconnect(metrics: Telemetry) -> None:
     exchange = dispatched()
-    exchange.end(Event.CANCEL, 101.0, Aborted("by a call"))
+    exchange.end(ExchangeEvent.CANCEL, 101.0, Aborted("by a call"))
     count(metrics, exchange)
     assert (
         value(metrics, "model_cancellation_total", model="m", endpoint="generate", request_type="unary") == 1
@@ -164,10 +164,10 @@ def test_buckets_hold_all_observations_up_to_their_bound(metrics: Telemetry) -> 
 
 def test_gap_over_the_last_bound_is_counted(metrics: Telemetry) -> None:
     exchange = dispatched(stream=True)
-    exchange.apply(Event.DATA)
+    exchange.apply(ExchangeEvent.DATA)
     exchange.update_tokens(1, 101.0)
     exchange.update_tokens(2, 161.0)
-    exchange.end(Event.FINISH, 162.0)
+    exchange.end(ExchangeEvent.FINISH, 162.0)
     count(metrics, exchange)
     assert value(metrics, "inter_token_latency_seconds_bucket", model="m", le="2.0") == 0
     assert value(metrics, "inter_token_latency_seconds_bucket", model="m", le="+Inf") == 1
@@ -176,7 +176,7 @@ def test_gap_over_the_last_bound_is_counted(metrics: Telemetry) -> None:
 
 def test_running_exchanges_are_seen_at_scrape(metrics: Telemetry) -> None:
     waiting, streaming = dispatched(stream=True), dispatched(stream=True)
-    streaming.apply(Event.DATA)
+    streaming.apply(ExchangeEvent.DATA)
     streaming.update_tokens(1, 101.0)
     metrics.metrics.started(waiting)
     metrics.metrics.started(streaming)
@@ -184,7 +184,7 @@ def test_running_exchanges_are_seen_at_scrape(metrics: Telemetry) -> None:
     assert value(metrics, "inflight_requests", model="m") == 2
     assert value(metrics, "queued_requests", model="m") == 1
     for exchange in (waiting, streaming):
-        exchange.end(Event.CANCEL, 102.0, Cancelled("left"))
+        exchange.end(ExchangeEvent.CANCEL, 102.0, Cancelled("left"))
         metrics.metrics.ended(exchange)
     assert value(metrics, "active_requests", model="m") == 0
     assert value(metrics, "queued_requests", model="m") == 0
@@ -196,11 +196,11 @@ def test_started_counter_never_falls_while_a_label_becomes_known(metrics: Teleme
     labels = {"endpoint": "generate", "request_type": "stream"}
     assert value(metrics, "requests_started_total", model="unknown_model", **labels) is None
     exchange.model = "m"
-    exchange.apply(Event.DISPATCH)
+    exchange.apply(ExchangeEvent.DISPATCH)
     exchange.dispatched_at = 101.0
     assert value(metrics, "requests_started_total", model="m", **labels) == 1
     assert value(metrics, "requests_started_total", model="m", **labels) == 1
-    exchange.end(Event.FAIL, 102.0, ConnectFailed("x"))
+    exchange.end(ExchangeEvent.FAIL, 102.0, ConnectFailed("x"))
     metrics.metrics.ended(exchange)
     assert value(metrics, "requests_started_total", model="m", **labels) == 1
 

@@ -80,7 +80,7 @@ def test_placements_of_all_processes_are_summed() -> None:
     for _ in range(2):
         metrics = _metrics()
         for placement in (Placement.HOME, Placement.HOME, Placement.OVERLOADED):
-            metrics.metrics.placed(placement)
+            metrics.metrics.key_assigned(placement)
         total.add(received(metrics))
     assert restore_tallies(total, BUCKETS).placements == {Placement.HOME: 4, Placement.OVERLOADED: 2}
 

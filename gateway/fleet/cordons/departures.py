@@ -17,7 +17,7 @@ from gateway.stores.record import WorkerRecord
 
 #: How long cordons wait for their worker, in seconds, and for how many workers; the first that departed is
 #: dropped first.
-LONGEST, MOST = 3600.0, 1024
+MAX_WAIT_SECONDS, MAX_WORKERS = 3600.0, 1024
 
 
 class Departures:
@@ -36,7 +36,7 @@ class Departures:
         self._departed.pop(url, None)
         self._departed[url] = (self._now(), incarnation)
         dropped = []
-        while len(self._departed) > MOST or self._is_over(next(iter(self._departed.values()))[0]):
+        while len(self._departed) > MAX_WORKERS or self._is_over(next(iter(self._departed.values()))[0]):
             dropped.append(next(iter(self._departed)))
             del self._departed[dropped[-1]]
         return dropped
@@ -47,4 +47,4 @@ class Departures:
         return at is not None and (self._is_over(at) or record.succeeds(incarnation))
 
     def _is_over(self, at: float) -> bool:
-        return self._now() - at > LONGEST
+        return self._now() - at > MAX_WAIT_SECONDS

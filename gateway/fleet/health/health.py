@@ -9,7 +9,7 @@ The rules, all of them applied in ``Health._probe``:
    dead. One good probe clears both, and so does a complete reply to a request.
 2. A probe that fails while tokens of the worker arrive does not count: it is slow to answer, not away.
 3. Statuses of replies never count against a worker: 429 and 503 make it busy for a time.
-4. Complete replies since the last probe make a health question superfluous, but never a description.
+4. Complete replies since the last probe make a health request superfluous, but never a description.
 5. A worker that does not serve, or reports that it is paused, is asked to describe itself with every probe,
    any other one with every sixth.
 """
@@ -65,8 +65,8 @@ class Health:
     """The probing of every worker of a fleet.
 
     ``interval`` is the seconds between two probes of a worker that serves; 0: it is probed only after a
-    failure. ``patience`` is the seconds a question may take. ``on_unreachable`` is called with a worker at
-    whose URL nothing listens any more.
+    failure. ``answer_timeout`` is the seconds within which a probe request must be answered.
+    ``on_unreachable`` is called with a worker at whose URL nothing listens any more.
     """
 
     def __init__(  # noqa: PLR0913 - its settings, and whom it reports to
@@ -76,14 +76,14 @@ class Health:
         interval: float,
         *,
         recovery: float = RECOVERY_INTERVAL,
-        patience: float = PROBE_TIMEOUT,
+        answer_timeout: float = PROBE_TIMEOUT,
         on_unreachable: Callable[[Worker], object] = lambda worker: None,
     ) -> None:
         self._fleet = fleet
         self._formats: Mapping[str, AnyFormat] = {format.name: format for format in formats}
         self._interval = interval
         self._recovery = min(interval, recovery) if interval else recovery
-        self._patience = patience
+        self._answer_timeout = answer_timeout
         self._on_unreachable = on_unreachable
         self._spread = random.Random()
         self._tasks = Tasks()
@@ -114,9 +114,9 @@ class Health:
         """A request met a refused connection, or else a broken reply: probe soon."""
         if worker.state not in (WorkerState.JOINING, WorkerState.DEAD):
             if refused:
-                self._fleet.on(worker, WorkerEvent.DIE, "could not be reached")
+                self._fleet.apply_event(worker, WorkerEvent.DIE, "could not be reached")
             else:
-                self._fleet.on(worker, WorkerEvent.DOUBT, "a reply of it was broken")
+                self._fleet.apply_event(worker, WorkerEvent.DOUBT, "a reply of it was broken")
         self._probe_soon(worker)
 
     def report_busy(self, worker: Worker, status: int, retry_after: bytes | None) -> None:
@@ -126,7 +126,7 @@ class Health:
         seconds = float(retry_after) if retry_after is not None and retry_after.isdigit() else BUSY_SECONDS
         worker.vitals.busy_until = time.monotonic() + min(max(seconds, BUSY_SECONDS), BUSY_LIMIT)
         before = worker.state
-        self._fleet.on(worker, WorkerEvent.FULL, f"it answered {status}")
+        self._fleet.apply_event(worker, WorkerEvent.FULL, f"it answered {status}")
         if worker.state is not before:
             self._probe_soon(worker)  # busy workers have another interval
 
@@ -141,10 +141,10 @@ class Health:
             watch.due.set()
 
     async def _check_reachable(self, worker: Worker) -> None:
-        question = next(iter(self._formats.values())).health
+        request = next(iter(self._formats.values())).health
         with suppress(NotAsked):
             try:
-                await ask(worker, question, patience=self._patience, first_contact=True)
+                await ask(worker, request, answer_timeout=self._answer_timeout, first_contact=True)
             except Unreachable as fault:
                 if fault.nothing_listens:
                     self._on_unreachable(worker)
@@ -160,7 +160,7 @@ class Health:
                 or worker.state not in _SERVING
                 or count % DESCRIBE_EVERY == 0
                 or CordonSource.WEIGHTS in worker.cordons
-                or worker.says_paused
+                or worker.reports_paused
             )
             watch.describe = False
             if describe or hurried or worker.vitals.last_reply_at <= probed_at:
@@ -177,7 +177,7 @@ class Health:
             watch.away_since = watch.away_since or now
             return max(self._recovery, min(0.1 * (now - watch.away_since), LONGEST_INTERVAL))
         watch.away_since = None
-        if worker.says_paused:
+        if worker.reports_paused:
             return self._interval or LONGEST_INTERVAL
         if worker.state is WorkerState.BUSY:
             return max(2 * self._recovery, worker.vitals.busy_until - now)
@@ -198,7 +198,7 @@ class Health:
         if isinstance(fault, NotAsked):
             return log.warning("worker %s was not probed: %s", worker.url, fault)
         if isinstance(fault, Unreachable):
-            self._fleet.on(worker, WorkerEvent.DIE, str(fault))
+            self._fleet.apply_event(worker, WorkerEvent.DIE, str(fault))
             if fault.nothing_listens:
                 self._on_unreachable(worker)
             return
@@ -209,7 +209,7 @@ class Health:
             return
         worker.vitals.failed_probes += 1
         dead = worker.vitals.failed_probes >= MAX_FAILED_PROBES
-        self._fleet.on(worker, WorkerEvent.DIE if dead else WorkerEvent.DOUBT, fault)
+        self._fleet.apply_event(worker, WorkerEvent.DIE if dead else WorkerEvent.DOUBT, fault)
 
     async def _ask(self, worker: Worker, *, describe: bool) -> str | None:
         """Ask ``worker``, apply its answers, and return what is wrong where one is missing or bad.
@@ -219,31 +219,33 @@ class Health:
         if describe:
             serving = worker.state in _SERVING
             found = await interview(
-                worker, self._formats.values(), patience=self._patience, first_contact=not serving
+                worker, self._formats.values(), answer_timeout=self._answer_timeout, first_contact=not serving
             )
-            if found is None and worker.only not in (None, *self._formats):
-                return f"there is no format {worker.only!r}, which it was declared to speak"
+            if found is None and worker.declared_format not in (None, *self._formats):
+                return f"there is no format {worker.declared_format!r}, which it was declared to speak"
             if found is None:
                 return "it gave no answer to any probe"
             usable = any(info.usable for info in found.infos.values())
             if not usable and found.missing and serving:
-                # A busy worker may skip one question; it is not another server because of that.
+                # A busy worker may leave one request unanswered; it is not another server because of that.
                 return f"it gave no answer to {found.missing[0]}"
             self._fleet.describe(worker, found.infos)
             if not usable or worker.record.worker_type != "regular":
                 worker.vitals.failed_probes = 0
-                self._fleet.on(worker, WorkerEvent.CANNOT, self._why_not_usable(worker, usable))
+                self._fleet.apply_event(worker, WorkerEvent.CANNOT, self._why_not_usable(worker, usable))
                 return None
         format = next((self._formats[name] for name, info in worker.infos.items() if info.usable), None)
-        reply = None if format is None else await ask(worker, format.health, patience=self._patience)
+        reply = (
+            None if format is None else await ask(worker, format.health, answer_timeout=self._answer_timeout)
+        )
         health = WorkerHealth.BAD if format is None or reply is None else format.read_health(reply)
         if health is WorkerHealth.BAD:
             return "its health probe failed"
-        if health is WorkerHealth.GOOD and not worker.says_paused:
+        if health is WorkerHealth.GOOD and not worker.reports_paused:
             self._on_alive(worker)
         else:
             worker.vitals.failed_probes = 0
-            self._fleet.on(worker, WorkerEvent.FULL, "it reports that it takes no requests now")
+            self._fleet.apply_event(worker, WorkerEvent.FULL, "it reports that it takes no requests now")
         if worker.state in _SERVING:
             await self._read_load(worker)
         return None
@@ -253,35 +255,35 @@ class Health:
             return f"it was registered as the {worker.record.worker_type} half of a pair"
         if worker.infos:
             return "; ".join(info.reason for info in worker.infos.values())
-        return f"it does not speak {worker.only or ' or '.join(self._formats)}"
+        return f"it does not speak {worker.declared_format or ' or '.join(self._formats)}"
 
     async def _read_load(self, worker: Worker) -> None:
-        """Note the load that ``worker`` reports. A question that it does not answer with a load is not asked
+        """Note the load that ``worker`` reports. A request that it does not answer with a load is not asked
         again; without any answer its load is what is known here."""
-        questions = [
-            (self._formats[name], question)
+        requests = [
+            (self._formats[name], request)
             for name, info in worker.infos.items()
             if info.usable
-            for question in self._formats[name].loads
+            for request in self._formats[name].loads
         ]
-        for index in range(worker.vitals.load_question, len(questions)):
-            format, question = questions[index]
+        for index in range(worker.vitals.load_request, len(requests)):
+            format, request = requests[index]
             before = worker.in_flight
-            reply = await ask(worker, question, patience=self._patience)
+            reply = await ask(worker, request, answer_timeout=self._answer_timeout)
             if reply is None:
                 return
-            if (load := format.read_load(question, reply)) is not None:
-                worker.reported, worker.vitals.load_question = load, index
+            if (load := format.read_load(request, reply)) is not None:
+                worker.reported, worker.vitals.load_request = load, index
                 # Own requests may have begun or ended while it answered; none of them is another gateway's.
                 own = max(before, worker.in_flight)
-                worker.others = max(0, load.running + load.waiting - own)
+                worker.foreign_requests = max(0, load.running + load.waiting - own)
                 return
-        worker.reported, worker.others, worker.vitals.load_question = None, 0, len(questions)
+        worker.reported, worker.foreign_requests, worker.vitals.load_request = None, 0, len(requests)
 
     def _on_alive(self, worker: Worker) -> None:
         worker.vitals.failed_probes = 0
         if worker.state is not WorkerState.BUSY or time.monotonic() >= worker.vitals.busy_until:
-            self._fleet.on(worker, WorkerEvent.SERVES)
+            self._fleet.apply_event(worker, WorkerEvent.SERVES)
 
 
 async def _wait(due: asyncio.Event, seconds: float | None) -> bool:

@@ -1,6 +1,6 @@
-"""The questions of a probe to one worker, and their answers.
+"""The requests of a probe to one worker, and their answers.
 
-Owns: the result of one question, and of all questions that the formats have. Must never enter: a dialect
+Owns: the result of one probe request, and of all those that the formats have. Must never enter: a dialect
 (formats say what to ask and read the answers), what an answer means for a worker's state.
 """
 
@@ -19,14 +19,14 @@ from gateway.formats.contract import UpstreamRequest
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.upstream.tls_faults import tls_fault
 
-#: How long a question and its complete answer may take, in seconds.
+#: How long a probe request and its complete answer may take, in seconds.
 PROBE_TIMEOUT = 5.0
 #: Largest answer in bytes; a larger one counts as none.
 ANSWER_LIMIT = 4 * 1024 * 1024
 
 
 class NotAsked(Exception):
-    """The gateway has no socket left for the question, which says nothing about the worker."""
+    """The gateway has no socket left for the request, which says nothing about the worker."""
 
 
 class Unreachable(Exception):
@@ -41,17 +41,21 @@ class Unreachable(Exception):
 
 
 async def ask(
-    worker: Worker, question: ProbeRequest, *, patience: float = PROBE_TIMEOUT, first_contact: bool = False
+    worker: Worker,
+    request: ProbeRequest,
+    *,
+    answer_timeout: float = PROBE_TIMEOUT,
+    first_contact: bool = False,
 ) -> ProbeReply | None:
-    """Ask one question, once its quota allows it, and return the answer; None if there was no complete answer
-    within ``patience`` seconds. ``first_contact``: the worker may not be there.
+    """Send one probe request, once its quota allows it. Return the answer; None without a complete one within
+    ``answer_timeout`` seconds. ``first_contact``: the worker may not be there.
 
     Raises Unreachable and NotAsked.
     """
     try:
         async with worker.quotas.first_contacts if first_contact else worker.quotas.probes:
             answer = await request_worker(
-                worker, _request(worker, question), seconds=patience, limit=ANSWER_LIMIT
+                worker, _request(worker, request), seconds=answer_timeout, limit=ANSWER_LIMIT
             )
         return ProbeReply(answer.head.status, answer.body)
     except OutOfSockets as error:
@@ -68,14 +72,14 @@ async def ask(
         return None
 
 
-def _request(worker: Worker, question: ProbeRequest) -> UpstreamRequest:
+def _request(worker: Worker, request: ProbeRequest) -> UpstreamRequest:
     headers = [(b"connection", b"close"), (b"accept-encoding", b"identity")]
     if worker.authorization is not None:
         headers.append((b"authorization", worker.authorization))
-    if question.body is not None:
+    if request.body is not None:
         headers.append((b"content-type", b"application/json"))
-    target = worker.address.prefix + question.target.encode()
-    return UpstreamRequest(question.method.encode(), target, headers, question.body or b"")
+    target = worker.address.prefix + request.target.encode()
+    return UpstreamRequest(request.method.encode(), target, headers, request.body or b"")
 
 
 def _broken_off(worker: Worker, error: UpstreamIncomplete) -> str | None:
@@ -98,7 +102,7 @@ def _why(error: ConnectFailed) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the formats found out about a worker, by format, and the targets of the unanswered questions."""
+    """What the formats found out about a worker, by format, and the targets of the unanswered requests."""
 
     infos: Mapping[str, WorkerInfo]
     missing: Sequence[str]
@@ -108,37 +112,44 @@ async def interview(
     worker: Worker,
     formats: Iterable[AnyFormat],
     *,
-    patience: float = PROBE_TIMEOUT,
+    answer_timeout: float = PROBE_TIMEOUT,
     first_contact: bool = False,
 ) -> Description | None:
-    """Ask the questions of each format, or only of the one that the worker was declared to speak.
+    """Send the probe requests of each format, or only of the one that the worker was declared to speak.
 
-    ``first_contact``: the worker may not be there, so one question goes first and the others only after
-    it was answered. Return None if it answered no question. Raises Unreachable and NotAsked.
+    ``first_contact``: the worker may not be there, so one request goes first and the others only after
+    it was answered. Return None if it answered no request. Raises Unreachable and NotAsked.
     """
-    asked = [format for format in formats if worker.only in (None, format.name)]
-    questions = list({(q.method, q.target, q.body): q for format in asked for q in format.probes}.values())
+    asked = [format for format in formats if worker.declared_format in (None, format.name)]
+    requests = list(
+        {
+            (request.method, request.target, request.body): request
+            for format in asked
+            for request in format.probes
+        }.values()
+    )
     first = 1 if first_contact else 0
     replies = [
-        *await _ask_all(worker, questions[:first], patience, first_contact=True),
-        *await _ask_all(worker, questions[first:], patience, first_contact=False),
+        *await _ask_all(worker, requests[:first], answer_timeout, first_contact=True),
+        *await _ask_all(worker, requests[first:], answer_timeout, first_contact=False),
     ]
     answers = {
-        question.target: reply
-        for question, reply in zip(questions, replies, strict=True)
-        if reply is not None
+        request.target: reply for request, reply in zip(requests, replies, strict=True) if reply is not None
     }
     if not answers:
         return None
     infos = {format.name: format.identify(answers) for format in asked}
-    missing = [each.target for each in questions if each.target not in answers]
+    missing = [each.target for each in requests if each.target not in answers]
     return Description({name: info for name, info in infos.items() if info is not None}, missing)
 
 
 async def _ask_all(
-    worker: Worker, questions: Sequence[ProbeRequest], patience: float, *, first_contact: bool
+    worker: Worker, requests: Sequence[ProbeRequest], answer_timeout: float, *, first_contact: bool
 ) -> Sequence[ProbeReply | None]:
-    asking = (ask(worker, question, patience=patience, first_contact=first_contact) for question in questions)
+    asking = (
+        ask(worker, request, answer_timeout=answer_timeout, first_contact=first_contact)
+        for request in requests
+    )
     replies = []
     for reply in await asyncio.gather(*asking, return_exceptions=True):
         if isinstance(reply, BaseException):

@@ -104,7 +104,7 @@ class _Outline:
         self._first = self._value = end + 1
 
 
-class Members(NamedTuple):
+class MemberSpans(NamedTuple):
     """The members that were found: ``values`` of the wanted ones, ``repeated`` all values of one name.
 
     ``cuts``: what to leave out so that the object has no member of that name, its comma included.
@@ -121,7 +121,7 @@ _MOST_REPEATED = 1024
 
 def members(
     text: bytes, wanted: Collection[str], *, repeated: str = "", span: Span | None = None
-) -> Steps[Members]:
+) -> Steps[MemberSpans]:
     """Validate ``text``, or its part at ``span``, as a JSON object; return the last member of each name in
     ``wanted``, and the places of all members called ``repeated``.
 
@@ -131,7 +131,7 @@ def members(
     start, end = span or (0, len(text))
     grammar, outline = GrammarChecker(text, end), _Outline(text)
     names = {name.encode(): name for name in wanted}
-    found = Members({}, [], [])
+    found = MemberSpans({}, [], [])
     if start == end:
         raise msgspec.DecodeError(json_windows.TRUNCATED)
     for window in windows(text, start, end):

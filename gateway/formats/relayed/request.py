@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.headers import media_type
-from gateway.formats.json.steps import Members, Steps, members, raw, starts_as_object
+from gateway.formats.json.steps import MemberSpans, Steps, members, raw, starts_as_object
 from gateway.formats.json.windows import Span
 
 #: The header that names the model if the body does not.
@@ -51,8 +51,9 @@ class Request:
     """A relayed request.
 
     ``id`` is the client's, None if it named none; ``member`` is the member of the body that holds it, None
-    if none does. ``single``, ``fan`` and ``searched`` are those of RelayedRequest. ``spans`` are the
-    positions of ``RID`` in a large body, ``cuts`` the positions to remove for a body without its id.
+    if none does. ``one_prompt``, ``several_samples`` and ``beam_search`` are those of RelayedRequest.
+    ``spans`` are the positions of ``RID`` in a large body, ``cuts`` the positions to remove for a body
+    without its id.
     """
 
     body: bytes
@@ -61,9 +62,9 @@ class Request:
     stream: bool
     id: str | None
     member: str | None = None
-    single: bool = True
-    fan: bool = False
-    searched: bool = False
+    one_prompt: bool = True
+    several_samples: bool = False
+    beam_search: bool = False
     spans: Sequence[Span] | None = None
     cuts: Sequence[Span] | None = None
 
@@ -109,7 +110,7 @@ def _readable(body: bytes, headers: Headers) -> bool:
     return media_type(headers) in (b"", b"application/json") or body[:1] == b"{"
 
 
-def _read(fields: _BodyFields, body: bytes, headers: Headers, found: Members | None = None) -> Request:
+def _read(fields: _BodyFields, body: bytes, headers: Headers, found: MemberSpans | None = None) -> Request:
     """Return the request. ``found`` are the members of a large body. Raises DecodeError for invalid text."""
     member, id = _id_of(fields, headers)
     return Request(
@@ -119,9 +120,9 @@ def _read(fields: _BodyFields, body: bytes, headers: Headers, found: Members | N
         stream=_equals_any(fields.stream, (b"true",)),
         id=id,
         member=member,
-        single=not _is_list_of_prompts(fields.prompt),
-        fan=not _equals_any(fields.n, _NOTHING),
-        searched=not _equals_any(fields.use_beam_search, _NOTHING),
+        one_prompt=not _is_list_of_prompts(fields.prompt),
+        several_samples=not _equals_any(fields.n, _NOTHING),
+        beam_search=not _equals_any(fields.use_beam_search, _NOTHING),
         spans=None if found is None else found.repeated,
         # Searching a large body again for the other member would take long.
         cuts=None if found is None else found.cuts if member == RID else (),

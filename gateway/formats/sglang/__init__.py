@@ -92,8 +92,8 @@ class SglangFormat(BaseFormat[SglangRequest]):
     def read_health(self, reply: ProbeReply) -> WorkerHealth:
         return load.read_health(reply)
 
-    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-        return load.read_load(question, reply)
+    def read_load(self, probe_request: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        return load.read_load(probe_request, reply)
 
     def load_alternative(self, target: bytes) -> LoadAlternative | None:
         return load.load_alternative(target)

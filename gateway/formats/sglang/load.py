@@ -61,11 +61,11 @@ _loads = msgspec.json.Decoder(_Loads).decode
 _get_load = msgspec.json.Decoder(list[_OldRank]).decode
 
 
-def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+def read_load(probe_request: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
     """Return the load of all ranks together, None if the reply does not contain it."""
     if reply.status != 200:
         return None
-    read: Callable[[Any], WorkerLoad | None] = _read_loads if question == LOADS else _read_old
+    read: Callable[[Any], WorkerLoad | None] = _read_loads if probe_request == LOADS else _read_old
     try:
         return read(reply.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -51,13 +51,13 @@ def abort_relayed(
     worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
 ) -> Sequence[UpstreamRequest]:
     """Return the aborts of a request to a relayed route; none for a route whose engine ids are not known."""
-    if path not in _WITH_RID or request.member != "rid" or request.fan or request.searched:
+    if path not in _WITH_RID or request.member != "rid" or request.several_samples or request.beam_search:
         return ()
     rids: Sequence[str] = ()
     if ids.parts:
-        if path == _BATCHED and not request.single:
+        if path == _BATCHED and not request.one_prompt:
             rids = _numbered(ids, ids.parts)
-    elif request.single:
+    elif request.one_prompt:
         rids = ids.dispatch
     return _aborts(worker, request.headers, rids)
 

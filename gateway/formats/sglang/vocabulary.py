@@ -25,13 +25,13 @@ _NO_ENTRY = re.compile(rb",\s*(?=,)")
 _Number = int | float | None
 
 
-class Members(msgspec.Struct):
+class KnownMembers(msgspec.Struct):
     input_ids: msgspec.Raw = ABSENT
     token_ids_logprob: msgspec.Raw = ABSENT
     top_logprobs_num: msgspec.Raw = ABSENT
 
 
-_members = msgspec.json.Decoder(Members).decode
+_members = msgspec.json.Decoder(KnownMembers).decode
 _flat = msgspec.json.Decoder(list[int]).decode
 _any = msgspec.json.Decoder(_Number | list[_Number | list[_Number]]).decode
 
@@ -43,7 +43,7 @@ def check(body: bytes, size: int) -> None:
     ignored, as it refuses them itself.
     """
     members = _members(body)
-    for name in Members.__struct_fields__:
+    for name in KnownMembers.__struct_fields__:
         _check(name, _ends(getattr(members, name)), size)
 
 
@@ -67,7 +67,7 @@ def check_in_steps(body: bytes, spans: Mapping[str, Span], size: int) -> Steps[N
     """Check a large body whose members are at ``spans``, in steps of a few milliseconds. Raises
     InvalidRequest.
     """
-    for name in Members.__struct_fields__:
+    for name in KnownMembers.__struct_fields__:
         if name in spans:
             ends: list[int | float] = []
             brackets = b""

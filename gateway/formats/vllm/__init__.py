@@ -119,8 +119,8 @@ class VllmFormat(BaseFormat[Request]):
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         return identify(replies)
 
-    def read_load(self, question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-        return load.read_load(question, reply)
+    def read_load(self, probe_request: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+        return load.read_load(probe_request, reply)
 
     def aborted_ids(self, body: bytes) -> AbortTarget:
         return upstream.aborted_ids(body)

@@ -46,10 +46,10 @@ def engine_id(dispatch: str) -> str:
     return PREFIX + dispatch
 
 
-def engine_ids_at(path: str, ids: Ids, *, single: bool) -> list[str]:
+def engine_ids_at(path: str, ids: Ids, *, one_prompt: bool) -> list[str]:
     """Return the engine's ids of a request to a relayed route, or of its parts; [] where they are not known.
 
-    ``single``: it has one prompt. All replies to a prompt have the same id.
+    ``one_prompt``: it has one prompt. All replies to a prompt have the same id.
     """
     if path not in _SPELLINGS:
         return []
@@ -58,7 +58,7 @@ def engine_ids_at(path: str, ids: Ids, *, single: bool) -> list[str]:
     if not numbered:
         return [] if ids.parts else [name]
     parts = ids.parts or (0,)
-    if single:
+    if one_prompt:
         return [f"{name}-0"] if 0 in parts else []
     return [f"{name}-{part}" for part in ids.parts]
 

@@ -16,7 +16,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers
 from gateway.formats.json.steps import (
     STEPWISE_SIZE,
-    Members,
+    MemberSpans,
     Steps,
     members,
     members_of,
@@ -70,7 +70,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Reques
     return request_of(convert_fields(UntypedBody(**fields)), body, headers, tokens, cuts)
 
 
-def _members(body: bytes) -> Steps[tuple[bytes, Members]]:
+def _members(body: bytes) -> Steps[tuple[bytes, MemberSpans]]:
     """Return the text, which is the body itself if that is plain UTF-8, and its members."""
     plain = yield from _is_utf8(body)
     encoding = json.detect_encoding(body)

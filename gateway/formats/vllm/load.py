@@ -35,11 +35,11 @@ class _Load(msgspec.Struct):
 _load = msgspec.json.Decoder(_Load).decode
 
 
-def read_load(question: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
+def read_load(probe_request: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
     """Return the load of all engines together, None if the reply does not contain it."""
     if reply.status != 200:
         return None
-    return _of_metrics(reply.body) if question == METRICS else _of_load(reply.body)
+    return _of_metrics(reply.body) if probe_request == METRICS else _of_load(reply.body)
 
 
 def _of_metrics(body: bytes) -> WorkerLoad | None:

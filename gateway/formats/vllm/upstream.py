@@ -46,7 +46,7 @@ def abort_relayed(
     """Return the abort of a request to a relayed route, which takes its id from the header and spells it
     in its own way.
     """
-    engine_ids = [] if request.searched else engine_ids_at(path, ids, single=request.single)
+    engine_ids = [] if request.beam_search else engine_ids_at(path, ids, one_prompt=request.one_prompt)
     return (_abort(worker, request.headers, engine_ids),) if engine_ids else ()
 
 

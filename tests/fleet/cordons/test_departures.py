@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.fleet.cordons import departures as module
-from gateway.fleet.cordons.departures import LONGEST, Departures
+from gateway.fleet.cordons.departures import MAX_WAIT_SECONDS, Departures
 from gateway.stores.record import INCARNATION, WorkerRecord
 
 A, B = WorkerRecord("http://a:1"), WorkerRecord("http://b:1")
@@ -18,7 +18,7 @@ class Clock:
         return self.now
 
 
-@pytest.mark.parametrize(("seconds", "another"), [(LONGEST, False), (LONGEST + 1, True)])
+@pytest.mark.parametrize(("seconds", "another"), [(MAX_WAIT_SECONDS, False), (MAX_WAIT_SECONDS + 1, True)])
 def test_worker_that_is_back_within_an_hour_is_the_same(seconds: float, another: bool) -> None:
     departures = Departures(clock := Clock())
     departures.add(A.url)
@@ -31,13 +31,13 @@ def test_worker_that_is_back_within_an_hour_is_the_same(seconds: float, another:
 def test_departures_are_forgotten_after_an_hour_when_others_depart() -> None:
     departures = Departures(clock := Clock())
     assert departures.add(A.url) == []
-    clock.now = LONGEST + 1
+    clock.now = MAX_WAIT_SECONDS + 1
     assert departures.add(B.url) == [A.url]
     assert A.url not in departures and B.url in departures
 
 
 def test_first_departure_is_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 1)
+    monkeypatch.setattr(module, "MAX_WORKERS", 1)
     departures = Departures()
     assert departures.add(A.url) == [] and departures.add(B.url) == [A.url]
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.fleet.cordons import cordons as cordons_module
 from gateway.fleet.cordons import replication as module
 from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Changes, Cordons, paused, weights_allowed
-from gateway.fleet.cordons.departures import LONGEST, Departures
+from gateway.fleet.cordons.departures import MAX_WAIT_SECONDS, Departures
 from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.states import CordonSource, WorkerState
 from gateway.fleet.worker import NO_WEIGHTS, Worker
@@ -261,7 +261,7 @@ async def test_cordons_wait_for_a_worker_whose_record_was_removed() -> None:
     replication.on_worker_added(a)
     assert replication.cordons.of(A) == {GENERATION}
     replication.on_record_removed(a)
-    now = LONGEST + 1
+    now = MAX_WAIT_SECONDS + 1
     replication.on_record_removed(b)
     assert not replication.cordons.of(A), "nobody waits for it any longer"
     now *= 3
@@ -275,7 +275,7 @@ async def test_cordons_that_a_peer_sends_after_their_worker_departed_do_not_wait
     now = 0.0
     replication = CordonReplication(Cordons(fleet_of()), MemoryStore(), departures=Departures(lambda: now))
     replication.receive({**from_peer(A, GENERATION), **from_peer(B, DISMISSED)})
-    now = LONGEST + 1
+    now = MAX_WAIT_SECONDS + 1
     replication.receive(from_peer("http://c:1", GENERATION))
     assert replication.cordons.of(B) == {DISMISSED}
     assert not replication.cordons.of(A)

@@ -45,13 +45,18 @@ async def watched(
     *workers: Worker,
     interval: float = 0.02,
     recovery: float = 0.01,
-    patience: float = 5.0,
+    answer_timeout: float = 5.0,
     formats: tuple[Any, ...] = (ECHO,),
     on_unreachable: Callable[[Worker], object] = lambda worker: None,
 ) -> AsyncIterator[tuple[Health, Fleet]]:
     fleet = Fleet(LeastInFlight(Random(0)), 5.0)
     health = Health(
-        fleet, formats, interval, recovery=recovery, patience=patience, on_unreachable=on_unreachable
+        fleet,
+        formats,
+        interval,
+        recovery=recovery,
+        answer_timeout=answer_timeout,
+        on_unreachable=on_unreachable,
     )
     for worker in workers:
         fleet.add(worker)
@@ -103,7 +108,7 @@ async def test_worker_that_cannot_serve_is_joining_and_says_why(
 ) -> None:
     """It is not able to, is no known engine, or not the one it was declared to be."""
     async with engine(lambda server: server.answers.update({"/info": answer})) as server:
-        worker = server.worker(only=only)
+        worker = server.worker(declared_format=only)
         async with watched(worker, formats=(ECHO, OTHER)):
             await until(lambda: reason in worker.reason)
             assert worker.state is JOINING
@@ -124,7 +129,7 @@ async def test_worker_that_never_listened_is_joining_and_says_so() -> None:
 async def test_worker_that_never_answered_is_joining_and_says_so() -> None:
     async with engine(lambda server: server.answers.clear()) as server:
         worker = server.worker()
-        async with watched(worker, patience=0.01):
+        async with watched(worker, answer_timeout=0.01):
             await until(lambda: server.count("/info") > 3)
             assert worker.state is JOINING
             assert worker.reason == "it gave no answer to any probe"
@@ -252,7 +257,7 @@ async def test_reported_failure_is_probed_although_replies_arrive() -> None:
 async def test_worker_that_hangs_delays_no_probe_of_others() -> None:
     async with engine(lambda server: server.answers.clear()) as slow, engine() as quick:
         hanging, worker = slow.worker(), quick.worker()
-        async with watched(hanging, worker, patience=NEVER):
+        async with watched(hanging, worker, answer_timeout=NEVER):
             await until(lambda: quick.count("/health") > 5)
             assert worker.state is READY
             assert slow.count("/info") == 1
@@ -289,7 +294,7 @@ async def _asked_times(server: Engine, path: str, times: int) -> None:
 
 async def test_forgotten_worker_is_not_probed() -> None:
     """A probe that runs already changes nothing of it."""
-    async with ready(interval=0.001, patience=NEVER) as (server, worker, health, fleet):
+    async with ready(interval=0.001, answer_timeout=NEVER) as (server, worker, health, fleet):
         server.answers.clear()  # the next probe hangs
         await until(lambda: server.at_once > 0)
         fleet.drain(worker)
@@ -317,7 +322,7 @@ async def test_worker_with_the_url_of_a_forgotten_one_is_probed() -> None:
 
 async def test_stop_ends_every_probe() -> None:
     async with engine(lambda server: server.answers.clear()) as server:
-        async with watched(server.worker(), patience=NEVER):
+        async with watched(server.worker(), answer_timeout=NEVER):
             await until(lambda: server.at_once > 0)
         await until(lambda: server.at_once == 0)
 
@@ -416,7 +421,7 @@ async def test_worker_that_reports_it_is_paused_is_busy_although_its_health_is_g
 async def test_unreachable_worker_is_distinguished_from_one_that_does_not_answer() -> None:
     """The next one to answer is another process only in the first case."""
     unreachable: list[Worker] = []
-    async with ready(patience=0.05, on_unreachable=unreachable.append) as (server, worker, _, _):
+    async with ready(answer_timeout=0.05, on_unreachable=unreachable.append) as (server, worker, _, _):
         server.answers.clear()
         await becomes(worker, DEAD)
         assert not unreachable
@@ -443,7 +448,7 @@ async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
 
 
 async def test_probe_that_fails_while_tokens_arrive_does_not_count() -> None:
-    async with ready(interval=NEVER, patience=0.02) as (server, worker, health, _):
+    async with ready(interval=NEVER, answer_timeout=0.02) as (server, worker, health, _):
         del server.answers["/health"]
         for _ in range(module.MAX_FAILED_PROBES + 1):
             asking = asyncio.ensure_future(server.asked("/health"))
@@ -463,13 +468,13 @@ async def test_load_of_others_is_the_reported_load_beyond_the_own() -> None:
         server.answers["/load"] = (200, b"7")
         worker = server.worker()
         async with watched(worker, interval=0.002) as (_, fleet):
-            await until(lambda: worker.others == 7)
+            await until(lambda: worker.foreign_requests == 7)
             for _ in range(3):
                 fleet.lease("echo-generate", None)
-            await until(lambda: worker.others == 4)
+            await until(lambda: worker.foreign_requests == 4)
             assert (worker.in_flight, worker.load) == (3, 7)
             server.answers["/load"] = (200, b"1")
-            await until(lambda: worker.others == 0)
+            await until(lambda: worker.foreign_requests == 0)
             assert worker.load == 3
 
 

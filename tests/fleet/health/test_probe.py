@@ -89,7 +89,7 @@ async def test_answer_that_arrives_byte_by_byte_ends_in_time() -> None:
     async with server:
         worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
         while not arrived.is_set():  # on a busy machine even connecting may take longer than the limit
-            assert await ask(worker, ProbeRequest("GET", "/info"), patience=0.05) is None
+            assert await ask(worker, ProbeRequest("GET", "/info"), answer_timeout=0.05) is None
         await gone.wait()
 
 
@@ -120,7 +120,7 @@ async def test_broken_answer_is_none(nonsense: bytes) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
-        assert await ask(worker, ProbeRequest("GET", "/info"), patience=1) is None
+        assert await ask(worker, ProbeRequest("GET", "/info"), answer_timeout=1) is None
 
 
 async def test_question_goes_to_the_first_address_that_accepts_with_the_name_as_host() -> None:
@@ -146,7 +146,7 @@ async def test_interview_works_without_a_watch() -> None:
 
 async def test_interview_without_an_answer_differs_from_one_of_another_server() -> None:
     async with engine(lambda server: server.answers.clear()) as server:
-        assert await interview(server.worker(), [ECHO], patience=0.02) is None
+        assert await interview(server.worker(), [ECHO], answer_timeout=0.02) is None
 
 
 async def test_https_worker_is_probed_under_the_given_trust_alone() -> None:

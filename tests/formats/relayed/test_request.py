@@ -115,7 +115,9 @@ SAMPLES = (
     b'{ "request_id" : "q" , "prompt":[ "a","b"],"stream": false,"rid":7,"use_beam_search":true}',
     b'{"prompt":[1,2,3],"n":1,"model":{"deep":["er"]},"rid":"a","rid":"b"}',
 )
-WORDS = operator.attrgetter("body", "headers", "model", "stream", "id", "member", "single", "fan", "searched")
+WORDS = operator.attrgetter(
+    "body", "headers", "model", "stream", "id", "member", "one_prompt", "several_samples", "beam_search"
+)
 
 
 @settings(max_examples=250, derandomize=True)
@@ -147,19 +149,23 @@ def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield() -> None:
         (b"{}", ""),
         (b'{"n":1,"prompt":"a","use_beam_search":false}', ""),
         (b'{"n":null,"prompt":[ 1, 2]}', ""),
-        (b'{"n":2}', "fan"),
-        (b'{"n":1.0}', "fan"),
+        (b'{"n":2}', "several_samples"),
+        (b'{"n":1.0}', "several_samples"),
         (b'{"prompt":["a"]}', "several"),
         (b'{"prompt":[ [1],[2]]}', "several"),
         (b'{"prompt":[%b1]}' % (b" " * 100), "several"),
-        (b'{"use_beam_search":true}', "searched"),
-        (b'{"n":3,"prompt":[[1]],"use_beam_search":true}', "several fan searched"),
+        (b'{"use_beam_search":true}', "beam_search"),
+        (b'{"n":3,"prompt":[[1]],"use_beam_search":true}', "several several_samples beam_search"),
     ],
 )
 def test_request_of_several_prompts_or_replies_is_recognised(body: bytes, marks: str) -> None:
     """In doubt it counts as several: such a request is ended by closing its connection."""
     request = parse(body, [JSON])
-    found = {"several": not request.single, "fan": request.fan, "searched": request.searched}
+    found = {
+        "several": not request.one_prompt,
+        "several_samples": request.several_samples,
+        "beam_search": request.beam_search,
+    }
     assert " ".join(mark for mark, is_so in found.items() if is_so) == marks
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.formats.sglang.body_fields import RESERVED
 from gateway.formats.sglang.join.rules import ECHOED, META, NOT_ECHOED, TOP, MergeRule
 from gateway.formats.sglang.request import BodyFields, Sampling
-from gateway.formats.sglang.vocabulary import Members
+from gateway.formats.sglang.vocabulary import KnownMembers
 from scripts.known_fields.sglang import FIELDS, REFUSED, Use
 from tests.formats.sglang.support import TIMINGS, recorded
 from tests.formats.support import FieldTable
@@ -23,7 +23,7 @@ class TestFields(FieldTable):
 def test_fields_that_are_read_are_those_of_the_parser() -> None:
     """The table and the parser have the same fields; ``model`` is no field of the engine."""
     read = {name for name, use in FIELDS["request"].items() if use in (Use.READ, Use.NAMES)}
-    looked_at = {*BodyFields.__struct_fields__, *Members.__struct_fields__}
+    looked_at = {*BodyFields.__struct_fields__, *KnownMembers.__struct_fields__}
     assert read == looked_at - set(RESERVED) - {"model"}
     assert {name for name, use in FIELDS["sampling"].items() if use is Use.READ} == set(
         Sampling.__struct_fields__

@@ -25,27 +25,27 @@ def test_engine_id_and_client_id_are_inverse() -> None:
 
 
 @pytest.mark.parametrize("id", ["a", "0", "-0", "a-0", "chatcmpl-a", "cmpl-0", "generate-tokens-a", "a\n"])
-@pytest.mark.parametrize("single", [True, False])
+@pytest.mark.parametrize("one_prompt", [True, False])
 @pytest.mark.parametrize(
     ("path", "parts"), [("/v1/chat/completions", ()), ("/v1/completions", (0,)), ("/v1/completions", (12,))]
 )
 def test_spelling_of_other_routes_means_their_requests_alone(
-    id: str, single: bool, path: str, parts: tuple[int, ...]
+    id: str, one_prompt: bool, path: str, parts: tuple[int, ...]
 ) -> None:
     ids = Ids((id,), (id,), parts)
-    if single and 12 in parts:
-        assert engine_ids_at(path, ids, single=single) == []
+    if one_prompt and 12 in parts:
+        assert engine_ids_at(path, ids, one_prompt=one_prompt) == []
         return
-    (name,) = engine_ids_at(path, ids, single=single)
+    (name,) = engine_ids_at(path, ids, one_prompt=one_prompt)
     assert abort_target([name]) == AbortTarget(engine_ids=(EngineId(id, path, parts[0] if parts else None),))
 
 
 def test_spelling_that_is_not_known_is_none() -> None:
     ids = Ids(("a",), ("a",))
-    assert engine_ids_at("/v1/embeddings", ids, single=True) == []
-    assert engine_ids_at("/v1/chat/completions", ids._replace(parts=(0,)), single=True) == []
-    assert engine_ids_at("/v1/completions", ids, single=False) == []  # as many as there are prompts
-    assert engine_ids_at("/v1/completions", ids, single=True) == ["cmpl-a-0"]
+    assert engine_ids_at("/v1/embeddings", ids, one_prompt=True) == []
+    assert engine_ids_at("/v1/chat/completions", ids._replace(parts=(0,)), one_prompt=True) == []
+    assert engine_ids_at("/v1/completions", ids, one_prompt=False) == []  # as many as there are prompts
+    assert engine_ids_at("/v1/completions", ids, one_prompt=True) == ["cmpl-a-0"]
 
 
 @pytest.mark.parametrize(
