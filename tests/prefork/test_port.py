@@ -30,11 +30,6 @@ def test_connections_are_spread_among_all_listeners(first: socket.socket) -> Non
     port.close()
 
 
-def _address(listener: socket.socket) -> tuple[str, int]:
-    host, port = listener.getsockname()
-    return host, port
-
-
 def _accepted(listener: socket.socket) -> int:
     count = 0
     with suppress(BlockingIOError):
@@ -44,18 +39,12 @@ def _accepted(listener: socket.socket) -> int:
     return count
 
 
-def test_others_find_the_port_taken(first: socket.socket) -> None:
-    port = Port(first, 64)
-    with port.listener(), port.listener(), pytest.raises(PortTaken):
-        listen(*_address(first), 64)
-    port.close()
-
-
-def test_port_is_kept_while_nobody_listens(first: socket.socket) -> None:
+def test_port_is_taken_for_others_and_kept_while_nobody_listens(first: socket.socket) -> None:
     """All processes may have exited for a moment; the next listener gets the same port."""
     port = Port(first, 64)
-    address = _address(first)
-    port.listener().close()
+    address: tuple[str, int] = first.getsockname()
+    with port.listener(), port.listener(), pytest.raises(PortTaken):
+        listen(*address, 64)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
     with port.listener() as second:

@@ -33,11 +33,16 @@ def _reason(gateway: Rig) -> str:
     return worker.reason
 
 
+@pytest.mark.parametrize("asks", [False, True], ids=["", "asks-for-one"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_worker_with_a_certificate_of_the_authority_serves(kind: str, authority: Authority) -> None:
+async def test_worker_with_a_certificate_of_the_authority_serves(
+    kind: str, asks: bool, authority: Authority
+) -> None:
+    """A worker that requires a certificate gets one."""
+    settings = _shown(authority, authority) if asks else {"worker_ca_file": _file(authority)}
     async with (
-        SimServer(kind, SimConfig(), tls=authority.server()) as sim,
-        rig(sim.url, worker_ca_file=_file(authority)) as gateway,
+        SimServer(kind, SimConfig(), tls=authority.server(asks=asks)) as sim,
+        rig(sim.url, **settings) as gateway,
     ):
         assert sim.url.startswith("https://")
         for stream in (False, True):
@@ -60,14 +65,6 @@ async def test_reply_that_breaks_off_is_a_failure_however_its_connection_ends(
         reply = await gateway.client.post("/generate", json=body_of("sglang", 9, True))
         assert b'"error"' in reply.content and reply.content.endswith(b"data: [DONE]\n\n")
         assert len(generates(sim)) == 1
-
-
-async def test_worker_that_requires_a_certificate_gets_one(authority: Authority) -> None:
-    async with (
-        SimServer("sglang", SimConfig(), tls=authority.server(asks=True)) as sim,
-        rig(sim.url, **_shown(authority, authority)) as gateway,
-    ):
-        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -123,23 +123,10 @@ def require() -> None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Member]:
-    """A single server that is ready; the block may stop and start it."""
+def cluster(folder: Path, *names: str) -> Iterator[list[Member]]:
+    """Servers of one cluster that are ready; the block may stop and start them."""
     require()
-    member = Member(folder)
-    member.start()
-    try:
-        member.wait()
-        yield member
-    finally:
-        member.kill()
-
-
-@contextmanager
-def cluster(folder: Path) -> Iterator[list[Member]]:
-    """A cluster of three servers that are ready."""
-    require()
-    members = [Member(folder, name) for name in ("one", "two", "three")]
+    members = [Member(folder, name) for name in names]
     peers = ",".join(member.peer for member in members)
     with ExitStack() as stack:
         for member in members:
@@ -148,3 +135,10 @@ def cluster(folder: Path) -> Iterator[list[Member]]:
         for member in members:
             member.wait()
         yield members
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Member]:
+    """A single server."""
+    with cluster(folder, "one") as (member,):
+        yield member

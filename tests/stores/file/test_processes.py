@@ -14,8 +14,22 @@ from gateway.stores.file.document import Document
 from tests.stores.contract import ONE, TWO, Open
 from tests.stores.watching import watching
 
-WRITER = Path(__file__).with_name("writer.py")
 ROOT = Path(__file__).parents[3]
+
+#: Registers 12 workers, and removes every third again.
+WRITER = """
+import asyncio, pathlib, sys
+from gateway.stores.record import WorkerRecord
+from gateway.stores.file.store import FileStore
+async def write(path, name):
+    store = FileStore(path, write_timeout=60)
+    for port in range(1, 13):
+        record = WorkerRecord(f"http://{name}:{port}", labels={"filler": "x" * (17 * port % 200)})
+        await store.put(record)
+        if port % 3 == 0:
+            await store.delete(record.url)
+asyncio.run(write(pathlib.Path(sys.argv[1]), sys.argv[2]))
+"""
 
 #: Kills the process between the write of the new file and its rename.
 DIES_BEFORE_THE_RENAME = """
@@ -25,7 +39,6 @@ from gateway.stores.file.store import FileStore
 pathlib.Path.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(FileStore(pathlib.Path(sys.argv[1])).put(WorkerRecord("http://never:1")))
 """
-
 
 #: Renews a record with a TTL of one second until it is killed.
 RENEWER = """
@@ -58,9 +71,10 @@ def urls(path: Path) -> set[str]:
 
 
 def test_eight_writers_at_once_lose_nothing(path: Path) -> None:
-    writers = [process(str(WRITER), str(path), f"w{number}", "12") for number in range(8)]
+    writers = [process("-c", WRITER, str(path), f"w{number}") for number in range(8)]
     for writer in writers:
-        assert writer.communicate(timeout=50) and writer.returncode == 0
+        writer.communicate(timeout=50)
+        assert writer.returncode == 0
     assert urls(path) == {f"http://w{n}:{port}" for n in range(8) for port in range(1, 13) if port % 3}
 
 

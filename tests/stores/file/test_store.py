@@ -93,24 +93,18 @@ async def test_file_that_goes_missing_leaves_the_fleet_as_it_is_known(path: Path
         await watched.until(lambda: watched.urls == {TWO.url})
 
 
-async def test_file_that_was_always_empty_can_be_written(path: Path, open_store: Open) -> None:
-    edit(path, "")
-    store = open_store()
-    async with watching(store) as watched:
-        await watched.until(lambda: watched.changes == [Reset({})])
-        await store.put(ONE)
-        await watched.until(lambda: watched.urls == {ONE.url})
-
-
 async def test_file_that_is_broken_at_the_start_is_read_once_it_is_mended(
     path: Path, open_store: Open
 ) -> None:
+    """A file that was always empty can be written."""
     edit(path, "workers: []")
     store = open_store()
     async with watching(store) as watched:
         await until(lambda: "not JSON" in store.reason)
         assert not watched.changes
-        write(path, TWO.url)
+        edit(path, "")
+        await watched.until(lambda: watched.changes == [Reset({})])
+        await store.put(TWO)
         await watched.until(lambda: watched.urls == {TWO.url})
 
 

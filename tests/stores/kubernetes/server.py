@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import trustme
@@ -230,18 +228,3 @@ async def _reply(
     lines = [f"HTTP/1.1 {status} Some", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     writer.write("\r\n".join(lines).encode() + data)
     await writer.drain()
-
-
-@asynccontextmanager
-async def api_server(folder: Path) -> AsyncIterator[tuple[ApiServer, Path, Path]]:
-    """Yield a running server, and the files of its certificates and its token."""
-    authority = trustme.CA()
-    certificates, token = folder / "ca.crt", folder / "token"
-    authority.cert_pem.write_to_path(str(certificates))
-    server = ApiServer(authority)
-    token.write_text(server.token)
-    await server.start()
-    try:
-        yield server, certificates, token
-    finally:
-        await server.stop()

@@ -121,12 +121,6 @@ def test_problems_of_a_pod_that_is_not_used_are_not_reported(object_: Object) ->
     assert problem(object_) == ""
 
 
-def test_pod_without_conditions_is_not_ready() -> None:
-    object_ = pod("a")
-    del object_["status"]["conditions"]
-    assert urls(object_) == []
-
-
 @pytest.mark.parametrize(
     "annotations",
     [{"model": "m" * 300}, {"bootstrap_port": "70000"}, {"labels": ",".join(f"l{n}=x" for n in range(70))}],

@@ -106,9 +106,3 @@ def test_endpoint_without_an_address_affects_no_other() -> None:
     object_ = slice_("s", broken, endpoint("10.0.0.1"))
     assert urls(object_) == ["http://10.0.0.1:30000"]
     assert "an endpoint was ignored" in read_slice(object_, Defaults()).problem
-
-
-def test_slice_without_endpoints_is_empty() -> None:
-    object_ = slice_("s")
-    object_["endpoints"] = None
-    assert urls(object_) == []

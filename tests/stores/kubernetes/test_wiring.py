@@ -121,10 +121,6 @@ def test_token_is_sent_over_https_only() -> None:
     assert problem(api_url="http://other", token_file="/t").startswith("DYN_KUBERNETES_TOKEN_FILE: ")
 
 
-def test_other_stores_need_no_url() -> None:
-    assert load_settings({"discovery_backend": "memory"}).kubernetes_server is None
-
-
 async def test_store_of_the_settings_follows_the_cluster(site: Site) -> None:
     """Over TLS, with the token of the file."""
     site.cluster.put("pods", pod("a"))
