@@ -114,14 +114,6 @@ async def test_malformed_head_is_an_error_and_closes_the_connection(listener: Li
     await peer.closed()
 
 
-async def test_bytes_before_a_malformed_chunk_are_read_and_then_the_error(listener: Listener) -> None:
-    connection, peer = await listener.asked()
-    await peer.send(CHUNKED + b"5\r\nhello\r\nxyz\r\n")
-    seen, error = await failure(connection)
-    assert isinstance(error, UpstreamMalformed) and seen == b"hello"
-    assert not connection.recycle()
-
-
 @pytest.mark.parametrize("surplus", [b"HTTP/1.1 500 Second\r\ncontent-length: 3\r\n\r\nbad", b"\x00"])
 @pytest.mark.parametrize("together", [True, False], ids=["same-read", "later-read"])
 async def test_bytes_after_the_reply_end_the_connection(

@@ -232,13 +232,6 @@ async def tls_listener(authority: trustme.CA, name: str) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_tls_to_a_worker_with_a_valid_certificate(authority: trustme.CA) -> None:
-    ours = ssl.create_default_context()
-    authority.configure_trust(ours)
-    async with tls_listener(authority, "127.0.0.1") as port:
-        (await Pool("127.0.0.1", port, ours, 5.0).connect()).close()
-
-
 @pytest.mark.parametrize("fault", ["unknown authority", "other name", "not tls"])
 async def test_connect_fails_if_tls_does(authority: trustme.CA, listener: Listener, fault: str) -> None:
     ours = ssl.create_default_context()

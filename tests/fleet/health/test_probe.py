@@ -152,24 +152,17 @@ async def test_interview_without_an_answer_differs_from_one_of_another_server() 
 async def test_https_worker_is_probed_under_the_given_trust_alone() -> None:
     authority = trustme.CA()
     theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
-    authority.issue_cert("127.0.0.1", "worker.example").configure_cert(theirs)
+    authority.issue_cert("worker.example").configure_cert(theirs)
     authority.configure_trust(ours)
     server = Engine()
     await server.start(theirs)
-    address = Address.parse(server.url.replace("http:", "https:"))
-    question = ProbeRequest("GET", "/info")
-    for trust, trusted in ((ours, True), (None, False)):
-        worker = Worker(address)
-        Fleet(LeastInFlight(Random(0)), 5.0, trust).add(worker)
-        if trusted:
-            assert await ask(worker, question) == ProbeReply(200, b"echo m")
-        else:
-            with pytest.raises(Unreachable):
-                await ask(worker, question)
     resolver = Resolver(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
-    named = Worker(Address.parse(f"https://worker.example:{server.port}"))
-    Fleet(LeastInFlight(Random(0)), 5.0, ours, resolver=resolver).add(named)
-    assert await ask(named, question) == ProbeReply(200, b"echo m")
+    trusting, other = (Worker(Address.parse(f"https://worker.example:{server.port}")) for _ in range(2))
+    Fleet(LeastInFlight(Random(0)), 5.0, ours, resolver=resolver).add(trusting)
+    Fleet(LeastInFlight(Random(0)), 5.0, resolver=resolver).add(other)
+    assert await ask(trusting, ProbeRequest("GET", "/info")) == ProbeReply(200, b"echo m")
+    with pytest.raises(Unreachable):
+        await ask(other, ProbeRequest("GET", "/info"))
     server.stop()
 
 
