@@ -28,8 +28,8 @@ A, B, C = (WorkerRecord(f"http://{name}:1") for name in "abc")
 PAUSE = paused("generation", "generation")
 
 
-def made(fleet: Fleet | None = None) -> tuple[FleetMembership, Fleet, ProbedWorkers]:
-    fleet, probed = fleet or fleet_of(), ProbedWorkers()
+def made() -> tuple[FleetMembership, Fleet, ProbedWorkers]:
+    fleet, probed = fleet_of(), ProbedWorkers()
     health: Any = probed
     replication = CordonReplication(Cordons(fleet), MemoryStore())
     return FleetMembership(fleet, health, b"Bearer k", replication), fleet, probed
@@ -40,20 +40,14 @@ def urls(fleet: Fleet) -> list[str]:
 
 
 async def test_admitted_worker_is_a_member_that_is_probed() -> None:
-    """Once; the same record again makes no second one and changes nothing."""
+    """Once; another record of it makes no second one."""
     members, fleet, watch = made()
     worker = members.admit(A)
     assert (urls(fleet), watch.watched) == ([A.url], [A.url])
     assert worker.authorization == b"Bearer k"
-    assert members.admit(WorkerRecord(A.url)) is worker
-    assert urls(fleet) == [A.url]
-
-
-async def test_changed_record_is_the_same_worker() -> None:
-    members, _, _ = made()
-    worker = members.admit(A)
-    assert members.admit(WorkerRecord(A.url, priority=1)) is worker
-    assert worker.record.priority == 1
+    for priority in (None, 1):
+        assert members.admit(WorkerRecord(A.url, priority=priority)) is worker
+        assert (urls(fleet), worker.record.priority) == ([A.url], priority)
 
 
 async def test_record_cordons_its_worker_until_it_changes() -> None:
@@ -97,11 +91,13 @@ async def test_known_record_of_a_store_changes_nothing() -> None:
     assert watch.watched == [A.url]
 
 
-async def test_id_of_a_worker_is_not_taken_for_a_url() -> None:
-    members, fleet, _ = made()
+async def test_record_is_removed_by_its_url_and_not_by_the_id_of_its_worker() -> None:
+    members, fleet, watch = made()
     worker = members.admit(A)
     members.on_record_removed(worker.id)
     assert urls(fleet) == [A.url]
+    members.on_record_removed(A.url)
+    assert not fleet.workers and not watch.checked, "no cordon of it has to end with its process"
 
 
 async def test_draining_worker_is_taken_back_with_what_runs_on_it() -> None:
@@ -134,19 +130,14 @@ async def test_pinned_workers_are_probed_from_the_start_on() -> None:
     assert members.is_pinned(A.url)
 
 
-def cordoning() -> tuple[FleetMembership, Cordons, ProbedWorkers, Fleet]:
-    members, fleet, probed = made()
-    return members, members._cordons, probed, fleet
-
-
 @pytest.mark.parametrize("running", [0, 1])
 @pytest.mark.parametrize("way", ["gone", "reset"])
 async def test_worker_whose_record_is_removed_for_a_moment_stays_paused(way: str, running: int) -> None:
     """Its TTL expired, or a pod was not ready. It is asked whether it listens, even if requests run on it."""
-    members, cordons, watch, fleet = cordoning()
+    members, fleet, watch = made()
     worker = members.admit(A)
     worker.in_flight = running
-    cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
+    members._cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
     if way == "gone":
         members.on_record_removed(A.url)
     else:
@@ -158,19 +149,12 @@ async def test_worker_whose_record_is_removed_for_a_moment_stays_paused(way: str
     assert (back is worker) is bool(running)
 
 
-async def test_worker_without_cordons_leaves_without_a_question() -> None:
-    members, _, watch, _ = cordoning()
-    members.admit(A)
-    members.on_record_removed(A.url)
-    assert not watch.checked
-
-
 async def test_dismissed_worker_has_no_cordons_when_it_is_registered_again() -> None:
     """Also if the store reported first that its record was removed."""
     for first in (False, True):
-        members, cordons, _, _ = cordoning()
+        members, _, _ = made()
         members.admit(A)
-        cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
+        members._cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
         if first:
             members.on_record_removed(A.url)
         assert members.dismiss(A.url) is not first
@@ -186,9 +170,9 @@ async def test_another_incarnation_has_no_cordons(away: bool) -> None:
 
     cases = [("one", "two", False), ("one", "one", True), ("one", "", True), ("", "two", True)]
     for before, after, held in cases:
-        members, cordons, _, fleet = cordoning()
+        members, fleet, _ = made()
         members.admit(pod(before))
-        cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
+        members._cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
         if away:
             members.on_record_removed(A.url)
         members.refresh(pod(after))
@@ -198,22 +182,19 @@ async def test_another_incarnation_has_no_cordons(away: bool) -> None:
 
 async def test_memory_does_not_grow_with_the_workers_that_left() -> None:
     """Machines come and go for months, each with a URL of its own: dismissed, or departed, paused or not."""
-    members, cordons, _, fleet = cordoning()
+    members, fleet, _ = made()
     for number in range(10_000):
         record = WorkerRecord(f"http://10.0.0.1:{number + 1}")
         members.admit(record)
         if number % 5:
-            cordons.write({record.url: {PAUSE: True}})
+            members._cordons.write({record.url: {PAUSE: True}})
         if number % 3 == 0:
-            cordons.write({record.url: {PAUSE: False}})
+            members._cordons.write({record.url: {PAUSE: False}})
         if number % 2:
             members.dismiss(record.url)
         else:
             members.on_record_removed(record.url)
     assert not fleet.workers
-    assert len(cordons._tombstones) <= TOMBSTONES + TOMBSTONES_PER_WORKER
-    assert (
-        sum(bool(cordons.of(url)) for url in cordons.all)
-        <= len(members._replication._departures._departed)
-        <= MAX_WORKERS
-    )
+    assert len(members._cordons._tombstones) <= TOMBSTONES + TOMBSTONES_PER_WORKER
+    cordoned = sum(bool(members._cordons.of(url)) for url in members._cordons.all)
+    assert cordoned <= len(members._replication._departures._departed) <= MAX_WORKERS

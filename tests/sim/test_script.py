@@ -9,7 +9,7 @@ import pytest
 
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Script, Silence, SimConfig, SimServer
 from gateway.sim.script import BadScript, from_headers
-from tests.sim.calls import begin, generate
+from tests.sim.calls import begin, generate, ids
 from tests.sim.client import Client, Lines
 
 KINDS = pytest.mark.parametrize("kind", ["sglang", "vllm"])
@@ -165,10 +165,7 @@ async def test_delays_are_kept(kind: str) -> None:
 @KINDS
 async def test_header_forces_the_number_of_tokens(kind: str) -> None:
     async with SimServer(kind) as sim:
-        answer = await generate(sim, 4, headers=[("X-Sim-Tokens", "9")])
-    reply = answer.json
-    ids = reply["output_ids"] if kind == "sglang" else reply["choices"][0]["token_ids"]
-    assert len(ids) == 9
+        assert len(ids(await generate(sim, 4, headers=[("X-Sim-Tokens", "9")]))) == 9
 
 
 @KINDS
