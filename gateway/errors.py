@@ -249,7 +249,10 @@ class Cancelled(GatewayError):
 
 
 class Aborted(GatewayError):
-    """An abort call ended the exchange, by closing the worker's connection as the engine has no abort."""
+    """An abort call ended the exchange.
+
+    Either no worker had it yet, or its engine has no abort and the worker's connection was closed.
+    """
 
     code = "aborted"
     status = 499

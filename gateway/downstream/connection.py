@@ -35,8 +35,8 @@ from gateway.loop.write_batch import WriteBatch
 #: Requests a client may pipeline before its socket is no longer read, and bytes of the body of one of them.
 PIPELINE_LIMIT = 16
 PIPELINED_BODY_LIMIT = 64 * 1024
-#: Bytes of a reply that are written over TLS before the client has to read. The limit of asyncio is eight
-#: times that of a plain connection.
+#: Bytes of a reply that are written over TLS before the client has to read. asyncio's default over TLS is
+#: eight times its default without.
 TLS_WRITE_LIMIT = 64 * 1024
 #: Seconds a client that is still sending has to read the reply that ends its connection. Closing at once
 #: would reset the connection, and many clients then do not look for a reply.
@@ -297,7 +297,8 @@ class ClientConnection(asyncio.Protocol):
             self._hangup_poller.start(self._transport)
 
     def _reject(self, error: InvalidRequest) -> None:
-        """Serve the requests before the invalid bytes, then answer ``error`` if nothing was, and close."""
+        """Serve the requests before the invalid bytes and close; if there was no such request, answer
+        ``error``."""
         if error.limit is not None:
             self._app.limit_reached(error.limit)
         parser = self._parser
@@ -341,7 +342,7 @@ class ClientConnection(asyncio.Protocol):
         self._parser.requests.clear()
 
     def _close(self, *, still_sending: bool = False) -> None:
-        """Close after what was written; ``still_sending``: drop what else the client sends for LINGER."""
+        """Close once all is written. With ``still_sending``, first read and drop input for LINGER seconds."""
         self._closing = True
         self._write_batch.flush()
         if not still_sending or self._transport.is_closing():

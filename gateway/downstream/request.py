@@ -95,7 +95,8 @@ class ServerRequest:
         return self._on_disconnect is not None
 
     def disconnect(self, reason: GatewayError | None = None) -> None:
-        """Tell the handler that the client disconnected, or that the gateway gave it up for ``reason``."""
+        """Tell the handler that the client disconnected, or that the gateway closed the connection because of
+        ``reason``."""
         if self.replied or self.disconnected:
             return
         self.disconnected = self.body.disconnected = True

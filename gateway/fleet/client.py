@@ -1,4 +1,6 @@
-"""Requests of the gateway's own to one worker: probes, aborts and control calls.
+"""Requests of the gateway's own to one worker: probes, control calls and calls that abort everything.
+
+The abort of one exchange is not sent here but by ``gateway.proxy.aborts``, on pooled connections.
 
 Owns: sending on a connection of its own, limits of time and size, what of a client's control call is sent.
 Must never enter: a dialect, which workers are called, what a reply means for a worker, generate requests.

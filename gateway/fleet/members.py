@@ -85,8 +85,10 @@ class FleetMembership:
             self.admit(record)
 
     def on_record_removed(self, url: str) -> None:
-        """Drain a worker that a store has no record of any more, unless it is pinned. Nobody dismissed it, so
-        its cordons wait for it to come back."""
+        """Drain a worker that a store has no record of any more, unless it is pinned.
+
+        Its cordons are kept, because it may return.
+        """
         worker = self._cordons.worker(url)
         if worker is None or url in self._pinned:
             return

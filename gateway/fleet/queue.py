@@ -189,6 +189,12 @@ class Queue:
         return any([self._serve_line(line) for line in lines])
 
     def _serve_line(self, line: _Line) -> bool:
+        """Give their turn to the first requests of ``line``; return True if more may follow in a moment.
+
+        ``share`` is the pace: the most that go in one round. ``free`` is the number of free slots, None:
+        slots are not limited. The smaller of the two applies. Requests that must not go to some workers
+        (``line.retried``) are looked at in addition, as they may have to be passed over.
+        """
         workers = self._eligible(line)
         if workers is None:
             share, free = ROUND, None  # each gets the error when it asks for its lease
@@ -234,6 +240,10 @@ class Queue:
 
     def _expire(self, waiter: _Waiter) -> None:
         """Refuse a request whose time is over, unless it waits for a slot, or its last worker went later."""
+        # There are three cases. Workers are usable for it, but have no free slot: look again in ``seconds``.
+        # No worker is usable for its line: its time is over at ``until``, or ``seconds`` after the last
+        # worker went if that is later. Only workers that it was sent to before are usable: its time is over
+        # at ``until``.
         self._eligible(waiter.line)
         now, gone_at = time.monotonic(), waiter.line.gone_at
         due = waiter.until if gone_at is None else max(waiter.until, gone_at + self._seconds)

@@ -28,8 +28,8 @@ class UrlNotAllowed(Exception):
 class Registration:
     """The changes of one gateway's workers. ``allowed`` limits which URLs may be registered; () allows any.
 
-    The cordon of a worker without a record that this gateway may write goes through ``replication``: it is a
-    worker of --worker, or others write the store.
+    If this gateway cannot write the worker's record, its cordon goes through ``replication``: the worker was
+    configured by --worker, or others write the store.
 
     All but ``find`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
     """

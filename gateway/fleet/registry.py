@@ -114,7 +114,7 @@ class Fleet:
         self._followers.notify(ChangeKind.JOINED, worker)
 
     def rejoin(self, worker: Worker) -> None:
-        """Take back the removal of a member that is registered again; a dead one joins again."""
+        """Cancel the drain of a member that is registered again; a dead one joins again."""
         drained = worker.state is WorkerState.DRAINING
         self.apply_event(worker, WorkerEvent.JOIN, "registered again, not probed yet")
         if drained:
@@ -183,7 +183,7 @@ class Fleet:
             self._followers.notify(ChangeKind.STATE, worker)
 
     def _on_dead(self, worker: Worker) -> None:
-        """Forget what was known of the process: none of it is true of the one after it."""
+        """Forget what was known of the process: the next process shares none of it."""
         incarnation, worker.incarnation = worker.incarnation, object()
         worker.reported, worker.foreign_requests, worker.vitals.load_request = None, 0, 0
         self._on_death(incarnation)

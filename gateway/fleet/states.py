@@ -38,7 +38,7 @@ class WorkerEvent(StrEnum):
 
 
 class CordonSource(StrEnum):
-    """Who cordoned a worker; each cordon ends by itself."""
+    """Who cordoned a worker. A worker may have several cordons; each is ended separately."""
 
     OWNER = "owner"  # it was registered cordoned, or cordoned over the API
     WEIGHTS = "weights"  # its weight version is below --min-weight-version
@@ -79,7 +79,7 @@ TRANSITIONS: Mapping[WorkerState, Mapping[WorkerEvent, WorkerState]] = MappingPr
     }
 )
 
-#: The states of workers that may be leased, in the order in which they are.
+#: The states of workers that may be leased, the preferred one first.
 USABLE = (_STATE.READY, _STATE.BUSY, _STATE.SUSPECT)
 
 #: Events whose reason replaces the one before although the state stays.

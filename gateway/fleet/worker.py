@@ -48,11 +48,11 @@ class Vitals:
     def __init__(self) -> None:
         #: Failed probes in a row.
         self.failed_probes = 0
-        #: Monotonic time of the last tokens or complete reply; it spares a probe.
+        #: Monotonic time of the last tokens or complete reply; a recent one makes a health probe unnecessary.
         self.last_reply_at = _NEVER
-        #: Monotonic time until which a good probe does not end what a 429 or 503 began.
+        #: Monotonic time; until then a good probe leaves the worker busy, as it answered 429 or 503.
         self.busy_until = _NEVER
-        #: Index of the question for its load that it answers; those before it gave no answer.
+        #: Index of the request for its load that it answers; it did not answer those before.
         self.load_request = 0
 
 

@@ -50,6 +50,14 @@ class EventScanner:
     Holds at most one unfinished event, up to ``limit`` bytes. An event over ``large_from`` bytes, if that is
     given, is not among the events that ``feed`` returns: it is then found in ``large``, with the bytes read
     after it, which are to be fed once more.
+
+    It has three states:
+
+    * Empty (``_size`` is 0): the last read ended with a complete event. ``feed`` handles this common case
+      itself.
+    * In an event: the unfinished event is in ``_pieces`` and ``_fragments``; ``_continued`` adds to it.
+    * Carriage returns (``_has_cr``, for the rest of the stream): ``_cut`` searches for any kind of blank
+      line.
     """
 
     __slots__ = (

@@ -1,5 +1,5 @@
 """Event-loop tools: tasks, coroutine stepping, write batching, sockets, files, threads.
 
-Owns: what is missing in asyncio, independent of HTTP.
+Owns: additions to asyncio that do not depend on HTTP.
 Must never enter: HTTP, exchanges, workers.
 """

@@ -3,8 +3,8 @@
 Owns: which processes serve, the last counts of each, the open queries. Must never enter: sockets, signals,
 a clock of its own, what a query is about.
 
-No counter decreases because a process exits: its last counts are kept, and the counts that a scrape shows
-have reached the hub before.
+No counter decreases because a process exits: its last counts are kept, and a scrape shows only counts that
+the hub already has.
 """
 
 from __future__ import annotations

@@ -89,8 +89,9 @@ class Supervisor:
         self._slots = [_Slot() for _ in range(count)]
         #: Slots of the processes that run, by process id.
         self._running: dict[int, _Slot] = {}
-        #: When the last iteration was, and how many seconds this process has not been stopped so far.
+        #: Monotonic time of the last iteration.
         self._polled_at = time.monotonic()
+        #: Seconds this process has run, without suspensions.
         self._awake = 0.0
         self._signals = SignalPipe(self._selector)
         #: When running exchanges are cut; None: not draining.

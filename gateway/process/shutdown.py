@@ -27,11 +27,14 @@ FINAL_DELAY = 0.1
 
 
 class Server(TlsServer):
-    """A server of uvicorn with a graceful shutdown in four steps.
+    """A server of uvicorn with a graceful shutdown, which the first SIGTERM or SIGINT begins.
 
-    It stops being ready, then refuses new exchanges, then waits for running ones, then stops listening. The
-    first SIGTERM or SIGINT begins this: refusing starts after the lifecycle's delay, waiting takes up to
-    ``grace`` seconds. A second signal ends the process at once.
+    1. It reports that it is not ready.
+    2. After the lifecycle's delay it refuses new exchanges.
+    3. It waits up to ``grace`` seconds for running exchanges.
+    4. It stops listening.
+
+    A second signal ends the process at once.
     """
 
     def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, grace: float) -> None:

@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 #: An abort that a worker has not answered after this time counts as failed, in seconds.
 ABORT_TIMEOUT = 5.0
-#: An engine may go on for this time under an id it was told to abort, in seconds, so the id is not given to
-#: another exchange before. (One of them polls for disconnected clients every 4 s.)
+#: Seconds for which an aborted id stays reserved, as the engine may still run the request. (One of the
+#: engines polls for disconnected clients every 4 s.)
 LINGER = 10.0
-#: Abort requests at one worker at once: for all its exchanges, and for a single one (a batch has as many ids
-#: as prompts). Thousands of clients that disconnect together must not open thousands of connections.
+#: The most abort requests at one worker at once: for all its exchanges, and for a single one (a batch has as
+#: many ids as prompts). Thousands of clients that disconnect together must not open thousands of connections.
 AT_WORKER, PER_EXCHANGE = 32, 4
 
 

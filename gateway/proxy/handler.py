@@ -95,7 +95,7 @@ class GenerateHandler:
             error = refusal
         except GatewayError as failure:
             error = failure
-        except Exception as bug:  # noqa: BLE001 - the one edge: no traceback may reach a client
+        except Exception as bug:  # noqa: BLE001 - the outermost catch: no traceback may reach a client
             log.exception("a fault of the gateway ended an exchange")
             error = GatewayError("internal error of the gateway", cause=bug)
         try:
@@ -107,7 +107,7 @@ class GenerateHandler:
         except Exception:  # noqa: BLE001 - else nobody would ever end the client's request
             log.exception("a fault of the gateway kept it from reporting how an exchange ended")
             live.client.truncate()
-        # An engine whose inner process died may still report it itself, by an error of its own.
+        # An engine whose inner process died may still send an error reply about its own crash.
         if live.record.ending is Ending.INCOMPLETE or live.record.reply_error == "internal":
             await live.report_broken_reply()
         drop_tracebacks(error)

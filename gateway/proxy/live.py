@@ -52,7 +52,7 @@ _COUNT = (int, type(None))
 #: A token count above this is nonsense: sums of such counts would not be exact as floating-point numbers.
 _LARGEST_COUNT = 2**53
 
-#: How long the client's own id of a stream that ended well is not given to another exchange, in seconds.
+#: Seconds for which the client's own id of a completed stream stays reserved.
 STREAM_LINGER = 3.0
 #: A body above this size, in bytes, is released once the worker has received it.
 SMALL_BODY = 64 * 1024
@@ -79,7 +79,7 @@ class LiveExchange:
     request: Any = None
     #: Requests with the same key go to the same worker.
     routing_key: str | None = None
-    #: Identifies the body, whatever id the client gave it; b"" until it is needed.
+    #: Hash of the body without the client's id; b"" until it is needed.
     digest = b""
     #: Monotonic time until which it may be queued for a worker; 0: it was not queued.
     _queued_until = 0.0
@@ -254,7 +254,8 @@ class LiveExchange:
         self.body = b""
         if isinstance(self.format, ReleasesBody):
             self.request = self.format.without_body(self.request)
-            self.projection = self.projection._replace(hints=Hints)  # which holds the request with its body
+            # The old hints refer to the request, and so to its body.
+            self.projection = self.projection._replace(hints=Hints)
 
     # -- its end
 
@@ -279,7 +280,7 @@ class LiveExchange:
                 if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
                     services.health.report_failure(attempt.worker, refused=False)
             if self.ids.public:
-                self._release_ids(error)
+                self._abort_or_release_ids(error)
             record.end(ExchangeEvent.FINISH if error is None else _event_of(error), time.monotonic(), error)
             services.metrics.ended(record)
             services.access_log.record(record)
@@ -304,7 +305,9 @@ class LiveExchange:
         # whatever used the connection by then.
         attempt.reusable = not self.record.stream or status is None
 
-    def _release_ids(self, error: GatewayError | None) -> None:
+    def _abort_or_release_ids(self, error: GatewayError | None) -> None:
+        """Give the ids back. If an attempt ended with ``error``, its engine may still run the request: abort
+        it there; the abort gives the ids back later."""
         in_flight, ids, attempt = self.services.in_flight, self.ids, self.attempt
         in_flight.leave(ids, self)
         if attempt is None:

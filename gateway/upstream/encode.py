@@ -11,7 +11,11 @@ from gateway.upstream.address import Address
 
 
 def encode_head(request: UpstreamRequest, address: Address) -> bytes:
-    """Return the request line and headers, empty line included."""
+    """Return the request line and headers, empty line included.
+
+    A header added here is sent twice if ``request.headers`` has it already, as a client may have sent it.
+    Add its name to ``_NOT_UPSTREAM`` in gateway.formats.headers as well, which removes it from a client's.
+    """
     return b"%b %b HTTP/1.1\r\nhost: %b\r\n%bcontent-length: %d\r\n\r\n" % (
         request.method,
         request.target,

@@ -3,15 +3,17 @@
 Owns: when a worker is probed, and what the result means for its state. Must never enter: a dialect (formats
 say what to ask and read the answers), the table of states, the data plane.
 
-The rules, all of them applied in ``Health._probe``:
+The rules, each with the methods of ``Health`` that apply it:
 
-1. A refused connection makes a worker dead at once; a failed probe makes it suspect, the second one in a row
-   dead. One good probe clears both, and so does a complete reply to a request.
-2. A probe that fails while tokens of the worker arrive does not count: it is slow to answer, not away.
-3. Statuses of replies never count against a worker: 429 and 503 make it busy for a time.
-4. Complete replies since the last probe make a health request superfluous, but never a description.
+1. A refused connection makes a worker dead at once (``_probe``; ``report_failure`` for a request). A failed
+   probe makes it suspect, the second one in a row dead (``_probe``). A good probe clears both, and so do
+   tokens or a complete reply to a request (``_on_alive``).
+2. A probe that fails while tokens of the worker arrive does not count: it is slow, but alive (``_probe``).
+3. Statuses of replies never count against a worker: 429 and 503 make it busy for a time (``report_busy``).
+4. Tokens or a complete reply since the last probe replace a probe, unless it is one that asks the worker to
+   describe itself (``_watch``).
 5. A worker that does not serve, or reports that it is paused, is asked to describe itself with every probe,
-   any other one with every sixth.
+   any other one with every sixth (``_watch``).
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from gateway.loop.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two probes of a worker that is not ready. One that has not served for long is probed after
-#: a tenth of that time, but at least this often.
+#: Seconds between two probes of a worker that is not ready. A worker away for t seconds is probed every t/10
+#: seconds, but not more often than RECOVERY_INTERVAL and not less often than LONGEST_INTERVAL.
 RECOVERY_INTERVAL, LONGEST_INTERVAL = 0.5, 5.0
 #: Failed probes in a row that make a worker dead.
 MAX_FAILED_PROBES = 2
@@ -258,8 +260,8 @@ class Health:
         return f"it does not speak {worker.declared_format or ' or '.join(self._formats)}"
 
     async def _read_load(self, worker: Worker) -> None:
-        """Note the load that ``worker`` reports. A request that it does not answer with a load is not asked
-        again; without any answer its load is what is known here."""
+        """Note the load that ``worker`` reports. A request that it does not answer with a load is not sent
+        again. If it answers none, only this gateway's own requests count."""
         requests = [
             (self._formats[name], request)
             for name, info in worker.infos.items()

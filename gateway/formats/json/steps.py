@@ -27,6 +27,8 @@ STEPWISE_SIZE = 1024 * 1024
 
 #: Tokens read between two yields.
 _TOKENS = 1024
+#: Bytes of the longest member name that is looked up. It allows for names in which each character is escaped.
+_LONGEST_NAME = 512
 _COMMA, _COLON = b",:"
 _EMPTY = re.compile(rb"[ \t\r\n]*+\}")
 # Strings up to their end or that of the text; brackets, commas, colons.
@@ -37,7 +39,18 @@ _decode_name = msgspec.json.Decoder(str).decode
 
 
 class _Outline:
-    """The places where the members of an object, or the entries of a list, begin and end."""
+    """The places where the members of an object, or the entries of a list, begin and end.
+
+    The positions while ``{"a": [1, 2], "b": 3}`` is read, at the comma before ``"b"`` (depth 1)::
+
+        {"a": [1, 2], "b": 3}
+         ^   ^      ^
+         |   |      end of the part and of its value
+         |   _value, after the colon
+         _first, where the part and its key begin
+
+    The window may end inside a string. If that string is a key, ``_key_start`` is where it began.
+    """
 
     def __init__(self, text: bytes) -> None:
         self.text = text
@@ -237,10 +250,6 @@ def _name(text: bytes, key: Span, names: dict[bytes, str]) -> str | None:
         except (msgspec.DecodeError, UnicodeEncodeError):
             return None  # not UTF-8
     return names.get(name_text)
-
-
-#: Bytes, if every character is escaped.
-_LONGEST_NAME = 512
 
 
 def _cut(text: bytes, part: Span) -> Span:

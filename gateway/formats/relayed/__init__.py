@@ -1,7 +1,7 @@
 """The format of relayed routes: chat completions, embeddings and other inference routes.
 
-Owns: its parts, gathered under the contract of ``gateway.formats.contract``. Must never enter: the parts
-themselves, which paths there are (gateway.catalog).
+Owns: one class that implements the contract of ``gateway.formats.contract``. Must never enter: parsing and
+reading, which other modules of this package do; the list of paths (gateway.catalog).
 
 Requests and replies are forwarded without inspection, except for the model and the id of a request, and
 whether a reply is complete and how many tokens it reports. The format is no engine's dialect, so no worker is

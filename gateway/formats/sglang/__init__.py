@@ -1,6 +1,7 @@
 """The SGLang format: ``POST|PUT /generate`` of SGLang 0.5.22.
 
-Owns: gathering the modules below as a Format. Must never enter: anything that they own.
+Owns: the class that implements the contract of a format by calls of the modules below. Must never enter: the
+reading of requests and replies, which these modules do.
 
 * A request: ``request`` (structs), ``body_fields`` (decoding), ``prompt_ids`` (counting), ``projection``
   (validation, and what routing may know), ``large_body`` (the same in steps), ``vocabulary``, ``hints``.

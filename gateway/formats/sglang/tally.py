@@ -31,8 +31,8 @@ class Tally:
 
     ``samples`` is the number of its samples, ``samples_per_prompt`` of them for each prompt. Token counts in
     a document are running totals of its sample, whatever the stream mode. ``error_event``: an error stood in
-    place of a document, and nothing follows it. A sample that ends in an error ends alone. The first of
-    several failures counts. The facts are added to ``facts``, None: new ones.
+    place of a document, and nothing follows it. An error in one sample does not end the others. The
+    first of several failures counts. The facts are added to ``facts``, None: new ones.
     """
 
     __slots__ = ("_counted", "_samples_per_prompt", "_finished", "_samples", "error_event", "facts")

@@ -1,6 +1,7 @@
 """The vLLM format: ``POST /inference/v1/generate`` of vLLM 0.33.0, token ids in and out.
 
-Owns: gathering the modules below as a Format. Must never enter: anything that they own.
+Owns: the class that implements the contract of a format by calls of the modules below. Must never enter: the
+reading of requests and replies, which these modules do.
 
 * A request: ``request`` (structs), ``lenient`` (JSON and types as the engine reads them), ``projection``
   (parsing, and what routing may know), ``large_body`` (the same in steps), ``multimodal``.

@@ -19,8 +19,8 @@ class Keys:
 
     A record is at PREFIX/workers/URL. Each reason for a cordon has a key of its own, so that no write can
     undo another: PREFIX/marks/REASON/URL while it is present, and PREFIX/lifted/REASON/URL for a while after
-    it was removed (a tombstone). The value of both is the text of a Versioned; gateways that knew no order
-    wrote an empty value.
+    it was removed (a tombstone). The value of both is the text of a Versioned; gateways older than versioned
+    entries wrote an empty value.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -70,7 +70,7 @@ class Keys:
 
     @staticmethod
     def cordon_bound(entry: Versioned) -> str:
-        """Return a text larger than the values of all earlier entries, and smaller than all other values."""
+        """Return a bound: earlier entries sort below it, ``entry`` and later ones above."""
         return _text(entry.text.encode())
 
     @staticmethod

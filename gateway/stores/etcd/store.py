@@ -123,8 +123,8 @@ class EtcdStore(WatchedStore):
     def _cordon_change(self, url: str, reason: str, entry: Versioned, lease: str) -> dict[str, Any]:
         """Return the operation that writes ``entry`` unless etcd has a later one of the same reason.
 
-        Of the two keys of a reason only one exists; both can exist if a gateway that knows no order wrote
-        one.
+        Of the two keys of a reason only one exists; both can exist if a gateway older than versioned entries
+        wrote one.
         """
         key = self._keys.of_cordon(url, reason, present=entry.present)
         other = self._keys.of_cordon(url, reason, present=not entry.present)

@@ -155,7 +155,7 @@ class WatchReader:
             del self._cordons[url, reason]
         after = _entry(values)
         if after is None and before is not None and before.present:
-            after = undated(present=False)  # removed by a gateway that knows no order
+            after = undated(present=False)  # removed by a gateway older than versioned entries
         if after is not None and after != before:
             yield CordonsChanged(url, {reason: after})
 
@@ -191,7 +191,8 @@ class WatchReader:
 def _entry(values: Mapping[bool, str]) -> Versioned | None:
     """Return the later of the entries that the two keys of a reason have; None: neither key exists.
 
-    Both exist during a change, and where a gateway that knows no order set a reason which was removed before.
+    Both exist during a change, and where a gateway older than versioned entries set a reason which was
+    removed before.
     """
     entries = [Versioned.from_text(value, present) for present, value in values.items()]
     if True in values and not values[True]:
