@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -47,6 +48,17 @@ def records(engine: str, kind: str) -> dict[str, dict[str, Any]]:
 
 def compact(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def pieces(data: bytes, seed: int | None) -> Iterator[bytes]:
+    """``data`` cut at random places, or byte by byte where ``seed`` is None."""
+    if seed is None:
+        yield from (data[place : place + 1] for place in range(len(data)))
+        return
+    rng = random.Random(seed)
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(1, 40)))
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        yield data[start:end]
 
 
 def recorded_ending(reader: Reader, failure: GatewayError | None) -> Ending | None:

@@ -27,14 +27,6 @@ HOP_BY_HOP = [
 ]
 
 
-def test_to_worker_keeps_end_to_end_lines_in_order() -> None:
-    assert to_worker(END_TO_END) == END_TO_END
-
-
-def test_to_client_keeps_end_to_end_lines_in_order() -> None:
-    assert to_client([*END_TO_END, (b"retry-after", b"5")]) == [*END_TO_END, (b"retry-after", b"5")]
-
-
 @pytest.mark.parametrize("name", [*HOP_BY_HOP, b"host", b"content-length", b"expect", b"accept-encoding"])
 def test_to_worker_drops(name: bytes) -> None:
     assert to_worker([(name, b"x"), *END_TO_END]) == END_TO_END

@@ -48,7 +48,6 @@ def test_members_beside_a_reference_override_those_it_refers_to() -> None:
 
 @pytest.mark.parametrize("format", [SGLANG, VLLM])
 def test_operation_of_a_format_is_json_without_references(format: Any) -> None:
-    """It can be placed in any document unchanged."""
     text = json.dumps(format.openapi())
     assert json.loads(text) == format.openapi()
     assert '"$ref"' not in text and '"$defs"' not in text

@@ -20,9 +20,7 @@ def test_options_are_read_by_their_kinds() -> None:
     [
         ("depth", "1", "depth: this format has no such setting"),
         ("quick", "yes", "quick: must be true or false, not 'yes'"),
-        ("quick", "", "quick: must be true or false, not ''"),
         ("size", "0", "size: must be a whole number above 0, not '0'"),
-        ("size", "1e3", "size: must be a whole number above 0, not '1e3'"),
         ("size", "9" * 19, "size: must be a whole number above 0, not '9999999999999999999'"),
         ("way", "Up", "way: 'Up' is none of up, down"),
     ],

@@ -85,7 +85,6 @@ def fed(kind: str, *documents: bytes) -> tuple[bytes, Reader]:
 @pytest.mark.parametrize(
     ("document", "remaining"),
     [
-        (b'{ "routing_data" : {"worker_id":7} , %b }', b"{%b }"),
         (b'{%b,"routing_data":{"worker_id":7},"x":1.50}', b'{%b,"x":1.50}'),
         (b'{%b,\ndata: "routing_data":{"worker_id":7}}', b"{%b}"),
     ],
@@ -108,17 +107,3 @@ def test_event_of_routing_data_alone_is_dropped_and_the_latest_is_the_fact(kind:
     out, reader = fed(kind, *notes, b"{%b}" % TOKEN[kind])
     assert out == b"data: {%b}\n\n" % TOKEN[kind]
     assert reader.facts.routing_data == {"worker_id": 7}
-
-
-@KINDS
-def test_routing_data_elsewhere_is_the_payloads_own(kind: str) -> None:
-    document = b'{%b,"text":"\\"routing_data\\": 5","x":{"routing_data":5},"list":["routing_data"]}'
-    out, reader = fed(kind, document % TOKEN[kind])
-    assert out == b"data: %b\n\n" % (document % TOKEN[kind])
-    assert reader.facts.routing_data is None
-
-
-@KINDS
-def test_routing_data_that_is_no_object_is_malformed(kind: str) -> None:
-    with pytest.raises(UpstreamMalformed):
-        READERS[kind]().feed(b'data: {"text":"a","routing_data":5}\n\n')

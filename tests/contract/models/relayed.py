@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from gateway.formats.base import AnyFormat
-from gateway.formats.contract import Ending, ReplyHead
+from gateway.formats.contract import Ending
 from gateway.formats.relayed import RelayedFormat
 from gateway.formats.vllm import VllmFormat
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.model import ModelExchange, ModelWorker, private_ids
+from tests.contract.models.wire import DONE, EVENTS, JSON
 
 PATH = "/v1/chat/completions"
-EVENTS = ReplyHead(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
-JSON_HEAD = ReplyHead(200, [(b"content-type", b"application/json")])
 ENDINGS = {"stop": Ending.STOP, "length": Ending.LENGTH, "tool_calls": Ending.OTHER}
 
 
@@ -52,7 +51,7 @@ def _exchanges(draw: DrawFn) -> ModelExchange:
         headers=[(b"content-type", b"application/json"), (b"x-request-id", id.encode())],
         stream_head=EVENTS,
         stream=tuple(_stream(id, texts, finish, usage)),
-        unary_head=JSON_HEAD,
+        unary_head=JSON,
         unary=_unary(id, texts, finish, usage),
         tokens=len(texts),
         prompt_tokens=usage["prompt_tokens"],
@@ -68,7 +67,7 @@ def _stream(id: str, texts: Sequence[str], finish: str, usage: dict[str, int]) -
     documents: list[dict[str, Any]] = [{"id": f"chatcmpl-{id}", "choices": [choice]} for choice in choices]
     documents.append({"id": f"chatcmpl-{id}", "choices": [], "usage": usage})
     events = [b"data: %b\n\n" % json.dumps(document).encode() for document in documents]
-    return [*events, b"data: [DONE]\n\n"]
+    return [*events, DONE]
 
 
 def _unary(id: str, texts: Sequence[str], finish: str, usage: dict[str, int]) -> bytes:

@@ -19,11 +19,8 @@ from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Ending, ReplyHead
 from gateway.formats.sglang import FORMAT
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.testing.model import ModelExchange
-
-JSON = ReplyHead(200, ((b"content-type", b"application/json"),))
-EVENTS = ReplyHead(200, ((b"content-type", b"text/event-stream; charset=utf-8"),))
-DONE = b"data: [DONE]\n\n"
+from gateway.testing.model import ModelExchange, ModelWorker
+from tests.contract.models.wire import DONE, EVENTS, JSON, compact, event
 
 #: What an id decodes to. None: nothing yet, its bytes are complete only with the next id.
 WORDS = (" the", "é", None, '"', "\\", "\n", "😀", "", "]", "a")
@@ -43,15 +40,6 @@ CLOCKS = (
     "forward_entry_time",
     "request_finished_ts",
 )
-
-
-@dataclass(frozen=True)
-class View:
-    """The worker as the gateway would know it."""
-
-    info: WorkerInfo
-    prefix: bytes = b""
-    authorization: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -211,7 +199,7 @@ class SglangModel:
 
     def __init__(self, stream_mode: str = "incremental", *, reported: bool = True) -> None:
         self.incremental = stream_mode == "incremental"
-        self.worker = View(
+        self.worker = ModelWorker(
             WorkerInfo("sglang", FORMAT.capability, True, stream_mode=stream_mode if reported else None)
         )
 
@@ -244,13 +232,13 @@ def _exchanges(draw: DrawFn, incremental: bool) -> ModelExchange:
     stream = _stream(draw, samples)
     failed = [sample for sample in _order(stream, samples) if sample.status is not None]
     replies = [sample.document(len(sample.ids), over=True, first=True) for sample in samples]
-    unary = _json(replies if listed else replies[0])
+    unary = compact(replies if listed else replies[0])
     head = JSON
     if failed:
         head, unary = _error(failed[0])
     clean = not failed and not any(sample.echo for sample in samples)
     return ModelExchange(
-        body=_json(body),
+        body=compact(body),
         headers=((b"content-type", b"application/json"),),
         stream_head=EVENTS,
         stream=tuple(stream),
@@ -337,13 +325,13 @@ def _stream(draw: DrawFn, samples: list[Sample]) -> list[bytes]:
         fresh.discard(place)
         if sample.index is not None:
             document["index"] = sample.index
-        stream.append(_event(document))
+        stream.append(event(document))
     return [*stream, DONE]
 
 
 def _order(stream: list[bytes], samples: list[Sample]) -> list[Sample]:
     """The samples in the order of their ends."""
-    documents = [json.loads(event[6:]) for event in stream[:-1]]
+    documents = [json.loads(sent[6:]) for sent in stream[:-1]]
     ended = [item.get("index", 0) for item in documents if item["meta_info"]["finish_reason"]]
     return [samples[place] for place in ended]
 
@@ -355,7 +343,7 @@ def _error(sample: Sample) -> tuple[ReplyHead, bytes]:
     body: dict[str, Any] = {"error": {"message": message}}
     if status != 400:
         body = {"object": "error", "message": message, "type": str(status), "param": None, "code": status}
-    return ReplyHead(status, JSON.headers), _json(body)
+    return ReplyHead(status, JSON.headers), compact(body)
 
 
 def _refused(body: dict[str, Any]) -> ModelExchange:
@@ -363,12 +351,12 @@ def _refused(body: dict[str, Any]) -> ModelExchange:
     error = {"message": "max_new_tokens must be at least 0, got -1."}
     more = {"type": "invalid_request_error", "code": 400, "retryable": False}
     return ModelExchange(
-        body=_json(body),
+        body=compact(body),
         headers=(),
         stream_head=EVENTS,
-        stream=(_event({"error": error | more}), DONE),
+        stream=(event({"error": error | more}), DONE),
         unary_head=ReplyHead(400, JSON.headers),
-        unary=_json({"error": error}),
+        unary=compact({"error": error}),
         tokens=0,
         prompt_tokens=None,
         finish_reasons=(),
@@ -390,15 +378,15 @@ def _merges(draw: DrawFn, exchange: ModelExchange, *, incremental: bool) -> tupl
     merged: list[bytes] = []
     begun: set[int] = set()
     waiting: dict[int, list[dict[str, Any]]] = {}
-    for event in exchange.stream[:-1]:
-        document = json.loads(event[6:])
+    for sent in exchange.stream[:-1]:
+        document = json.loads(sent[6:])
         index = document.get("index", 0)
         queue = waiting.setdefault(index, [])
         queue.append(document)
         begins = index not in begun
         begun.add(index)
         if begins or document["meta_info"]["finish_reason"] is not None or draw(_BOOL):
-            merged.append(_event(_coalesced(queue) if incremental else _newest(queue)))
+            merged.append(event(_coalesced(queue) if incremental else _newest(queue)))
             queue.clear()
     return (*merged, DONE)
 
@@ -428,11 +416,3 @@ def _newest(queue: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _triple(value: float | None, token: int) -> list[Any]:
     return [value, token, WORDS[token % len(WORDS)]]
-
-
-def _event(document: Any) -> bytes:
-    return b"data: %b\n\n" % _json(document)
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

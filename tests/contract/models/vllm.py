@@ -21,11 +21,11 @@ from gateway.formats.contract import Ending, Headers, ReplyHead
 from gateway.formats.registry import load_formats
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.model import ModelExchange, ModelWorker, private_ids
+from tests.contract.models.wire import DONE, compact, event
 from tests.formats.vllm.support import VOLATILE
 
 Json = dict[str, Any]
 
-DONE = b"data: [DONE]\n\n"
 DATE = (b"date", b"Sun, 29 Nov 2026 11:14:38 GMT")
 EVENTS = ReplyHead(200, [DATE, (b"content-type", b"text/event-stream; charset=utf-8")])
 INFO = WorkerInfo(
@@ -360,14 +360,6 @@ def added(one: Json, other: Json) -> Json:
     if tail["logprobs"] is not None:
         tail["logprobs"]["content"] = head["logprobs"]["content"] + tail["logprobs"]["content"]
     return {**other, **{key: one[key] for key in FROM_THE_FIRST if key in one}}
-
-
-def event(chunk: Json) -> bytes:
-    return b"data: %b\n\n" % compact(chunk)
-
-
-def compact(found: Json) -> bytes:
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def without_nulls(found: Json) -> Json:

@@ -90,29 +90,14 @@ def test_splice_of_anything_raises_nothing(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
-        (b'{"rid":"a","rid" : [1, 2] }', b'{"rid":X,"rid" : X }'),
         (b'{"x":{"rid":1},"y":["rid",{"rid":2}],"rid":3}', b'{"x":{"rid":1},"y":["rid",{"rid":2}],"rid":X}'),
         (b'{"text":"\\"rid\\":1, {","rid":null}', b'{"text":"\\"rid\\":1, {","rid":X}'),
         (b'{"r\\u0069d":"a"}', b'{"r\\u0069d":X}'),
-        (b'{"rid":"rid"}', b'{"rid":X}'),
-        (b'{"rid":{}}', b'{"rid":X}'),
-        (b'{"rid":[]}', b'{"rid":X}'),
-        (b'{"rid":-1e-7}', b'{"rid":X}'),
-        (b'{"input_ids":[1,2,3],"rid":"a"}', b'{"input_ids":[1,2,3],"rid":X}'),
-        (b'{"input_ids":[[1,2],[3]],"rid":"a"}', b'{"input_ids":[[1,2],[3]],"rid":X}'),
         (b'{"a":["x",[1,"]"]],"rid":"a"}', b'{"a":["x",[1,"]"]],"rid":X}'),
     ],
 )
 def test_replace_member_finds_only_the_top_level(body: bytes, wanted: bytes) -> None:
     assert replace_member(body, "rid", b"X") == wanted
-
-
-@pytest.mark.parametrize(
-    ("body", "wanted"),
-    [(b"{}", b'{"rid":1}'), (b" {\n}", b' {"rid":1\n}'), (b'{ "a":2}', b'{"rid":1, "a":2}')],
-)
-def test_insert_member_keeps_the_space(body: bytes, wanted: bytes) -> None:
-    assert insert_member(body, "rid", b"1") == wanted
 
 
 def test_replace_member_of_a_long_body_looks_at_each_byte_once() -> None:
@@ -137,14 +122,11 @@ def test_remove_member_leaves_the_others_as_they_are(document: Document, name: s
 @pytest.mark.parametrize(
     ("body", "remaining"),
     [
-        (b'{"x":1}', b"{}"),
         (b'{ "x" : 1 }', b"{}"),
         (b'{"x":1,"a":2}', b'{"a":2}'),
         (b'{"a":2,"x":{"x":[1,2]}}', b'{"a":2}'),
         (b'{"a": 2, "x": 1, "b": 3}', b'{"a": 2, "b": 3}'),
         (b'{"x":1,"x":2}', b"{}"),
-        (b'{"a":{"x":1}}', b'{"a":{"x":1}}'),
-        (b"{}", b"{}"),
         (b"[1]", b"[1]"),
     ],
 )

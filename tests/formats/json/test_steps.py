@@ -215,32 +215,24 @@ def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) 
 #: What stands in a body, in ``_ODD_PLACES``, and what becomes of the body: of SGLang, of vLLM.
 _ODD = {
     "no UTF-8": (b'"\xff"', "passed", "refused"),
-    "half a character": (b'"\xc3"', "passed", "refused"),
-    "overlong": (b'"\xc0\x80"', "passed", "refused"),
     "a surrogate in UTF-8": (b'"\xed\xa0\x80"', "passed", "passed"),
     "a NUL": (b'"\x00"', "refused", "refused"),
     "an escaped NUL": (b'"\\u0000"', "passed", "passed"),
-    "a line end": (b'"\n"', "refused", "refused"),
     "a lone surrogate": (b'"\\ud800"', "refused", "passed"),
     "surrogates the wrong way round": (b'"\\udc00\\ud800"', "refused", "passed"),
     "an unknown escape": (b'"\\q"', "refused", "refused"),
-    "half an escape": (b'"\\u12"', "refused", "refused"),
 }
 _ODD_VALUES = {
     "a deep list": (b"[" * 900 + b"]" * 900, "passed", "passed"),
     "a deeper list": (b"[" * 1100 + b"]" * 1100, "refused", "refused"),
-    "a list without end": (b"[" * 9000, "refused", "refused"),
-    "a deeper object": (b'{"":' * 1100 + b"1" + b"}" * 1100, "refused", "refused"),
     "a long number": (b"9" * 5000, "passed", "passed"),
     "a huge number": (b"1e999999", "passed", "passed"),
     "a leading zero": (b"01", "refused", "refused"),
     "not a number": (b"NaN", "refused", "passed"),
-    "infinity": (b"[-Infinity]", "refused", "passed"),
     "two values": (b"1 2", "refused", "refused"),
     "no value": (b"", "refused", "refused"),
 }
 _PLACES = {
-    "first name": b'{%s:1,"input_ids":[1],"token_ids":[1],"sampling_params":{}}',
     "name": b'{"input_ids":[1],"token_ids":[1],"sampling_params":{},%s:1}',
     "inner name": b'{"input_ids":[1],"token_ids":[1],"sampling_params":{},"x":[{%s:1}]}',
     "name of a parameter": b'{"input_ids":[1],"token_ids":[1],"sampling_params":{"n":2,%s:1}}',
@@ -249,30 +241,18 @@ _PLACES = {
     "value": b'{"input_ids":[1],"token_ids":[1],"sampling_params":{},"x":%s}',
     "value of a parameter": b'{"input_ids":[1],"token_ids":[1],"sampling_params":{"x":%s}}',
 }
+_PLAIN = b'{"input_ids":[1],"token_ids":[1],"sampling_params":{}}'
 _COMPLETE = {
     "twice": (
         b'{"input_ids":[1],"input_ids":[2,3],"token_ids":[1],"token_ids":[2],"sampling_params":{}}',
         "passed",
         "passed",
     ),
-    "a NUL at its end": (b'{"input_ids":[1],"token_ids":[1],"sampling_params":{}}\x00', "refused", "refused"),
-    "a byte order mark": (
-        b'\xef\xbb\xbf{"input_ids":[1],"token_ids":[1],"sampling_params":{}}',
-        "refused",
-        "passed",
-    ),
-    "UTF-16": (
-        '{"input_ids":[1],"token_ids":[1],"sampling_params":{}}'.encode("utf-16"),
-        "refused",
-        "passed",
-    ),
-    "a comma at its end": (b'{"input_ids":[1],"token_ids":[1],"sampling_params":{},}', "refused", "refused"),
-    "a name that is a number": (
-        b'{1:2,"input_ids":[1],"token_ids":[1],"sampling_params":{}}',
-        "refused",
-        "refused",
-    ),
-    "a form feed": (b'\x0c{"input_ids":[1],"token_ids":[1],"sampling_params":{}}', "refused", "refused"),
+    "a NUL at its end": (_PLAIN + b"\x00", "refused", "refused"),
+    "a byte order mark": (b"\xef\xbb\xbf" + _PLAIN, "refused", "passed"),
+    "UTF-16": (_PLAIN.decode().encode("utf-16"), "refused", "passed"),
+    "a comma at its end": (_PLAIN[:-1] + b",}", "refused", "refused"),
+    "a name that is a number": (b"{1:2," + _PLAIN[1:], "refused", "refused"),
     **{
         text.decode(): (text, "refused", "refused")
         for text in (b"", b" " * 99, b"[]", b'"x"', b"null", b"7", b"tru", b"-")
@@ -300,14 +280,6 @@ def test_unusual_json_is_judged_alike_at_once_and_in_steps(kind: str, window: in
         assert in_steps == complete, what
         found = "refused" if complete[0] == "refused" else "passed"
         assert found == (of_sglang if kind == "sglang" else of_vllm), what
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
-def test_other_encodings_of_the_engine_are_read_in_steps_too(encoding: str) -> None:
-    body = '{"token_ids":[1,2],"sampling_params":{"n":3},"request_id":"é😀"}'.encode(encoding)
-    with small_windows(64):
-        request: Any = run(FORMATS["vllm"].parse_in_steps(body, []))
-        assert request.samples == 3
 
 
 @pytest.mark.parametrize(("kind", "member"), [("sglang", b'"rid"'), ("vllm", b'"request_id"')])

@@ -6,13 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete
 from gateway.formats.contract import Ending, Ids, Reader, ReplyHead
 from gateway.formats.relayed.reader import reader
-from gateway.testing.damage import splits
 from gateway.testing.drive import Outcome, drive
 
 SAME, PRIVATE = Ids(("job",), ("job",)), Ids(('j"é',), ("f" * 32,))
@@ -48,11 +45,6 @@ def test_complete_events_are_relayed_at_once(events: tuple[bytes, ...]) -> None:
     for each in events:
         assert it.feed(each) == (b"" if each == DONE else each)
     assert it.finish() == (DONE if DONE in events else b"")
-
-
-@given(st.sampled_from([b"".join(CHAT), b"".join(RESPONSES), b"".join(CHAT[:3])]), st.data())
-def test_cutting_changes_nothing(stream: bytes, data: st.DataObject) -> None:
-    assert drive(read(), data.draw(splits(stream))) == drive(read(), (stream,))
 
 
 def test_facts_are_those_the_stream_tells() -> None:

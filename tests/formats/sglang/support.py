@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -72,16 +71,6 @@ def document(
 
 def event(*arguments: Any, **more: Any) -> bytes:
     return b"data: %b\n\n" % compact(document(*arguments, **more))
-
-
-def cuts(data: bytes, seed: int) -> Iterator[bytes]:
-    """Yield ``data`` in pieces of random length, some of one byte."""
-    choose = random.Random(seed)
-    start = 0
-    while start < len(data):
-        end = start + choose.choice((1, 2, 7, 40, 300, 5000, max(1, len(data) // 3)))
-        yield data[start:end]
-        start = end
 
 
 @dataclass

@@ -22,7 +22,6 @@ HTML: Headers = [(b"content-type", b"text/html")]
 ZIPPED: Headers = [*JSON, (b"content-encoding", b"gzip")]
 
 CLIENT = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
-WAITING = {"type": "abort", "message": "Abort in waiting queue"}
 ERROR = b'data: {"error":{"message":"m","type":"t","code":400,"retryable":false}}\n\n'
 COMPLETE = event(1) + event(2, "stop") + DONE
 
@@ -36,19 +35,14 @@ INCOMPLETE, MALFORMED = UpstreamIncomplete, UpstreamMalformed
 #: A stream of one sample: body, ending, error of the reader.
 STREAMS: dict[str, tuple[bytes, Ending, type[GatewayError] | None]] = {
     "stop": (COMPLETE, Ending.STOP, None),
-    "length": (event(2, "length") + DONE, Ending.LENGTH, None),
     "another reason": (event(2, "tool") + DONE, Ending.OTHER, None),
     "client abort": (event(2, CLIENT) + DONE, Ending.CLIENT_ABORT, None),
-    "client abort in the queue": (event(0, WAITING) + DONE, Ending.CLIENT_ABORT, None),
-    "engine abort 400": (event(0, abort(400)) + DONE, Ending.ENGINE_ABORT, None),
     "engine abort 500": (event(0, abort(500)) + DONE, Ending.ENGINE_ABORT, None),
     "error event": (ERROR + DONE, Ending.ERROR_EVENT, None),
-    "error event after tokens": (event(1) + ERROR + DONE, Ending.ERROR_EVENT, None),
     "done without a terminal": (event(1) + DONE, Ending.INCOMPLETE, INCOMPLETE),
     "done alone": (DONE, Ending.INCOMPLETE, INCOMPLETE),
     "end without a terminal": (event(1), Ending.INCOMPLETE, INCOMPLETE),
     "end inside the last event": (event(1) + event(2, "stop")[:-2], Ending.INCOMPLETE, INCOMPLETE),
-    "comment alone": (b": only a comment\n\n", Ending.INCOMPLETE, INCOMPLETE),
     "end without done": (event(2, "stop"), Ending.STOP, None),
     "rubbish after the terminal": (event(2, "stop") + b"data: {\n\n" + DONE, Ending.STOP, None),
     "rubbish after done": (COMPLETE + b"data: {\n\n\xff", Ending.STOP, None),
@@ -59,14 +53,12 @@ STREAMS: dict[str, tuple[bytes, Ending, type[GatewayError] | None]] = {
     "a document": (compact(document(2, "stop")), Ending.INCOMPLETE, INCOMPLETE),
     "nothing": (b"", Ending.INCOMPLETE, INCOMPLETE),
 }
-SAMPLES = event(1, "stop", index=0) + event(1, "length", index=1) + DONE
 REFUSED = event(0, abort(503), index=0) + DONE
 
 #: Other replies: request, status, headers, body, ending, error of the reader.
 Row = tuple[dict[str, Any], int, Headers, bytes, Ending, type[GatewayError] | None]
 TABLE: dict[str, Row] = {
     **{f"stream: {name}": (STREAM, 200, EVENTS, *row) for name, row in STREAMS.items()},
-    "samples of two reasons": (TWO, 200, EVENTS, SAMPLES, Ending.OTHER, None),
     "one sample of two": (TWO, 200, EVENTS, event(1, "stop", index=0) + DONE, Ending.INCOMPLETE, INCOMPLETE),
     "refused sample of two": (TWO, 200, EVENTS, REFUSED, Ending.INCOMPLETE, INCOMPLETE),
     "wrong content type": (STREAM, 200, HTML, b"<html>", Ending.MALFORMED, MALFORMED),
@@ -79,7 +71,6 @@ TABLE: dict[str, Row] = {
     "no content": (UNARY, 204, [], b"", Ending.OPAQUE, None),
     "error object": (UNARY, 400, JSON, b'{"error":{"message":"m"}}', Ending.ERROR_STATUS, None),
     "plain text": (UNARY, 500, [], b"Internal Server Error", Ending.ERROR_STATUS, None),
-    "empty body": (STREAM, 503, [], b"", Ending.ERROR_STATUS, None),
 }
 
 

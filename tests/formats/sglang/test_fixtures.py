@@ -11,8 +11,8 @@ from gateway.errors import UpstreamIncomplete
 from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT
 from tests.formats.sglang.outcomes import OUTCOMES, REFUSED, SUCCEEDED
-from tests.formats.sglang.support import cuts, parsed, recorded, run, same
-from tests.formats.support import DONE, HEX, View, lines
+from tests.formats.sglang.support import parsed, recorded, run, same
+from tests.formats.support import HEX, View, lines, pieces
 
 #: Up to this many bytes a reply is also fed one byte at a time.
 BYTE_BY_BYTE = 60_000
@@ -26,16 +26,9 @@ def _single(name: str) -> bool:
     return request.batch is None and request.samples_per_prompt == 1
 
 
-#: Replies whose one id is not empty, and streams with an event that can be missed.
+#: Replies whose one id is not empty.
 WITH_AN_ID = [name for name in SUCCEEDED if _single(name) and '"id":"' in ALL[name]["body"]]
 WITH_AN_ID.remove("err-rid-empty")
-TO_BE_CUT = [
-    name
-    for name in SUCCEEDED
-    if _single(name)
-    and ALL[name]["body"].endswith("data: [DONE]\n\n")
-    and ALL[name]["body"].count("\n\n") > 2
-]
 
 
 def reader(record: dict[str, Any], ids: Ids | None = None) -> Reader:
@@ -49,7 +42,7 @@ def ways(body: bytes) -> Iterable[Iterable[bytes]]:
     if len(body) <= BYTE_BY_BYTE:
         yield (body[place : place + 1] for place in range(len(body)))
     for seed in range(5):
-        yield cuts(body, seed)
+        yield pieces(body, seed)
 
 
 @pytest.mark.parametrize("name", ANSWERED)
@@ -58,9 +51,9 @@ def test_recorded_reply_is_relayed_unchanged_with_its_facts(name: str) -> None:
     record = ALL[name]
     body = record["body"].encode()
     cut_short = OUTCOMES[name].outcome == "incomplete"
-    for pieces in ways(body):
+    for parts in ways(body):
         read = reader(record)
-        outcome = run(read, pieces)
+        outcome = run(read, parts)
         assert outcome.given == body
         assert isinstance(outcome.error, UpstreamIncomplete) == cut_short
         if name in SUCCEEDED:
@@ -71,23 +64,12 @@ def test_recorded_reply_is_relayed_unchanged_with_its_facts(name: str) -> None:
 
 @pytest.mark.parametrize("name", WITH_AN_ID)
 def test_reply_recorded_under_a_private_id_shows_the_public_one(name: str) -> None:
-    """The recorded id plays the private one: it is replaced, and nothing else changes."""
     record = ALL[name]
     body = record["body"].encode()
     dispatch = body.split(b'"id":"', 1)[1].split(b'"', 1)[0].decode()
     ids = Ids(('my "id" é',), (dispatch,))
     wanted = body.replace(b'"id":"%b"' % dispatch.encode(), '"id":"my \\"id\\" é"'.encode())
-    for pieces in ways(body):
+    for parts in ways(body):
         read = reader(record, ids)
         assert not read.identity
-        assert run(read, pieces).given == wanted
-
-
-@pytest.mark.parametrize("name", TO_BE_CUT)
-def test_stream_recorded_that_loses_its_end_is_a_failure(name: str) -> None:
-    """A recorded stream that is cut before its last two events never ends cleanly."""
-    record = ALL[name]
-    *events, _last, _done, _nothing = record["body"].encode().split(b"\n\n")
-    short = b"".join(event + b"\n\n" for event in events)
-    assert isinstance(run(reader(record), [short]).error, UpstreamIncomplete)
-    assert run(reader(record), [short + DONE]).given == short
+        assert run(read, parts).given == wanted

@@ -61,11 +61,6 @@ def test_server_is_identified_by_its_model_info_alone() -> None:
     assert (info.version, info.stream_mode, info.context_length) == (None, None, None)
 
 
-def test_lean_server_info_is_enough() -> None:
-    info = identified(server_info=answer({"model_path": "m", "version": "0", "tp_size": 1, "dp_size": 1}))
-    assert info.usable
-
-
 @pytest.mark.parametrize(
     ("incremental", "mode"), [(True, "incremental"), (False, "cumulative"), (None, None)]
 )
@@ -107,29 +102,23 @@ def test_server_that_requires_a_key_is_unusable_with_that_reason() -> None:
     assert "API key" in info.reason
 
 
-def test_rust_frontend_is_used_with_a_note() -> None:
-    info = identified(server_info=answer(INFO | {"frontend": "rust"}))
-    assert info.usable
-    assert "Rust" in info.reason
-
-
 @pytest.mark.parametrize(
-    ("setting", "word"),
+    ("setting", "usable", "word"),
     [
-        ({"disaggregation_mode": "prefill"}, "prefill"),
-        ({"disaggregation_mode": "decode"}, "decode"),
-        ({"is_embedding": True}, "embedding"),
+        ({"disaggregation_mode": "prefill"}, False, "prefill"),
+        ({"disaggregation_mode": "decode"}, False, "decode"),
+        ({"disaggregation_mode": "null"}, True, ""),
+        ({"is_embedding": True}, False, "embedding"),
+        ({"frontend": "rust"}, True, "Rust"),
     ],
 )
-def test_server_that_cannot_generate_alone_is_unusable(setting: dict[str, Any], word: str) -> None:
+def test_server_that_cannot_generate_alone_is_unusable(
+    setting: dict[str, Any], usable: bool, word: str
+) -> None:
+    """One with a Rust frontend is used, with a note."""
     info = identified(server_info=answer(INFO | setting))
-    assert not info.usable
+    assert info.usable is usable
     assert word in info.reason
-
-
-@pytest.mark.parametrize("mode", ["null", None])
-def test_server_that_is_not_disaggregated_is_usable(mode: str | None) -> None:
-    assert identified(server_info=answer(INFO | {"disaggregation_mode": mode})).usable
 
 
 @pytest.mark.parametrize(

@@ -26,34 +26,21 @@ def refusal(body: bytes | dict[str, Any]) -> InvalidRequest:
     return caught.value
 
 
-# What is read.
-
-
 @pytest.mark.parametrize(
     ("body", "prompt_tokens", "samples"),
     [
-        (b'{"input_ids":[1,2,3]}', 3, 1),
         (b'{"input_ids" : [ 1 ,\n2 ] }', 2, 1),
         (b'{"input_ids":[7]}', 1, 1),
         (b'{"input_ids":[]}', 0, 1),
-        (b'{"input_ids":[ ]}', 0, 1),
         (b'{"input_ids":[[1,2],[3]]}', 3, 2),
-        (b'{"input_ids":[ [1, 2] , [3] ]}', 3, 2),
         (b'{"input_ids":[[1]],"sampling_params":{"n":4}}', 1, 4),
-        (b'{"input_ids":[1,2],"sampling_params":{"n":4}}', 2, 4),
         (b'{"input_ids":[[1],[2]],"sampling_params":[{"n":2},{"n":2}]}', 2, 4),
-        (b'{"input_ids":[1],"sampling_params":[{"n":2}]}', 1, 2),
         (b'{"input_ids":[1],"sampling_params":{"n":0}}', 1, 1),
-        (b'{"input_ids":[1],"sampling_params":{"n":-3}}', 1, 1),
         (b'{"input_ids":[1],"sampling_params":{"n":4,"beam_width":4}}', 1, 1),
-        (b'{"input_ids":[1],"sampling_params":{"n":4,"beam_width":1}}', 1, 4),
         (b'{"text":"hi"}', None, 1),
         (b'{"text":["a","b","c"]}', None, 3),
         (b'{"text":[]}', None, 0),
-        (b'{"text":"hi","input_ids":[1,2]}', 2, 1),
         (b'{"text":["a","b"],"input_ids":[[1],[2],[3]]}', 3, 2),
-        (b'{"text":null,"input_ids":[1,2]}', 2, 1),
-        (b'{"text":"hi","input_ids":null}', None, 1),
         (b'{"input_embeds":[[0.1,0.2],[1,2]]}', None, 1),
         (b'{"input_embeds":[[[0.1],[2]],[[1]]]}', None, 2),
         (b"{}", None, 1),
@@ -71,11 +58,7 @@ def test_prompt_is_counted(body: bytes, prompt_tokens: int | None, samples: int)
         ({"max_new_tokens": 5}, 5),
         ({"max_new_tokens": None}, None),
         ({"max_new_tokens": "5"}, None),
-        ({"max_new_tokens": 5.0}, None),
-        ({}, None),
         (None, None),
-        ("nonsense", None),
-        (7, None),
         ([{"max_new_tokens": 5}, {"max_new_tokens": 9}], 9),
         ([{"max_new_tokens": 5}, {}], None),
     ],
@@ -91,9 +74,7 @@ def test_max_tokens_is_the_limit_of_the_request(params: Any, limit: int | None) 
     [
         (b"{}", False),
         (b'{"stream":true}', True),
-        (b'{"stream":false}', False),
         (b'{"stream":"x","stream":true}', True),
-        (b'{"stream":true,"stream":false}', False),
         (b'{"\\u0073tream":true}', True),
     ],
 )
@@ -105,16 +86,12 @@ def test_stream_is_read_as_the_engine_reads_it(body: bytes, stream: bool) -> Non
     ("more", "seen"),
     [
         ({"priority": 7}, {"priority": 7}),
-        ({"priority": -(2**63)}, {"priority": -(2**63)}),
         ({"priority": None}, {"priority": 0}),
-        ({"priority": "3"}, {"priority": 0}),
         ({"priority": True}, {"priority": 0}),
         ({"lora_path": "adapter"}, {"lora": "adapter"}),
         ({"lora_path": ["a"]}, {"lora": None}),
-        ({"lora_path": None}, {"lora": None}),
         ({"cache_salt": "tenant"}, {"cache_salt": "tenant"}),
         ({"cache_salt": ""}, {"cache_salt": None}),
-        ({"cache_salt": ["a"]}, {"cache_salt": None}),
         ({}, {"priority": 0, "lora": None, "cache_salt": None, "dp_rank": None}),
     ],
 )
@@ -134,14 +111,11 @@ def test_model_is_a_name_or_none(more: dict[str, Any], model: str | None) -> Non
 @pytest.mark.parametrize(
     ("value", "rank"),
     [
-        (b"0", 0),
         (b" 12 ", 12),
         (b"4294967295", 4294967295),
         (b"4294967296", None),
-        (b"-1", None),
         (b"1_0", None),
         (b"", None),
-        (b"abc", None),
         (b"\xb2", None),
         (b"9" * 5000, None),
     ],
@@ -155,9 +129,7 @@ def test_rank_header_is_a_number_of_32_bits_or_nothing(value: bytes, rank: int |
     [
         (b'{"input_ids":[1,2,3]}', [1, 2, 3]),
         (b'{"input_ids":[[4,5],[6]]}', [4, 5]),
-        (b'{"input_ids":[]}', []),
         (b'{"input_ids":[1,"a"]}', []),
-        (b'{"input_ids":[["a"],[6]]}', []),
         (b'{"input_ids":"hello"}', []),
         (b'{"text":"hi"}', None),
     ],
@@ -167,25 +139,18 @@ def test_token_ids_are_those_of_the_first_prompt(body: bytes, ids: list[int] | N
     assert (None if token_ids is None else list(token_ids())) == ids
 
 
-# Ids.
-
-
 @pytest.mark.parametrize(
     ("body", "header", "ids"),
     [
-        (IDS | {"rid": "job-1"}, None, ("job-1",)),
         (IDS | {"rid": "job-1"}, b"other", ("job-1",)),
         (IDS | {"rid": ""}, b"other", ("",)),
         (IDS | {"rid": None}, b"other", ("other",)),
         (IDS, b" other ", ("other",)),
         (IDS, "é".encode(), ("é",)),
-        (IDS, b"\xff", ("ÿ",)),
         (IDS, b" ", ()),
-        (IDS, None, ()),
         (BATCH, b"other", ()),
         (BATCH | {"rid": "job"}, None, ("job",)),
         (BATCH | {"rid": ["job-x", "job-y"]}, None, ("job-x", "job-y")),
-        (IDS | {"rid": "job-1", "sampling_params": {"n": 2}}, None, ("job-1",)),
         (IDS | {"rid": ["job-1"], "sampling_params": {"n": 2}}, None, ("job-1",)),
         (b'{"rid":"a","rid":"job-2"}', None, ("job-2",)),
         (b'{"rid":5,"rid":"job-2"}', None, ("job-2",)),
@@ -200,16 +165,7 @@ def test_ids_are_what_the_client_named(
 
 @pytest.mark.parametrize(
     ("rid", "usable"),
-    [
-        ("job-1", True),
-        ("ABCD", True),
-        ("00000", True),
-        ("f" * 32, True),
-        ("1", False),
-        ("beef", False),
-        ("HEALTH_CHECK", False),
-        ("HEALTH_CHECK_1\n2", False),
-    ],
+    [("job-1", True), ("1", False), ("beef", False), ("HEALTH_CHECK_1\n2", False)],
 )
 def test_id_that_could_begin_one_of_the_engines_own_is_not_usable(rid: str, usable: bool) -> None:
     assert projected(IDS | {"rid": rid}).ids_usable is usable
@@ -221,19 +177,11 @@ def test_id_in_a_session_stays_what_later_turns_will_name() -> None:
     assert not projected(body | {"session_params": None}).ids_usable
 
 
-# Refused: what the gateway cannot understand.
-
-
 @pytest.mark.parametrize(
     "body",
     [
         b"",
-        b"hello",
         b"[]",
-        b"null",
-        b'"text"',
-        b"{}x",
-        b'{"input_ids":[1,2',
         b'{"input_ids":[1,,2]}',
         b'{"temperature":NaN}',
         b'\xef\xbb\xbf{"text":"bom"}',
@@ -251,15 +199,10 @@ def test_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     [
         (IDS | {"stream": None}, "stream"),
         (IDS | {"stream": "true"}, "stream"),
-        (IDS | {"stream": 1}, "stream"),
         (IDS | {"rid": 5}, "rid"),
         (IDS | {"rid": [1]}, "rid"),
-        (IDS | {"rid": [None]}, "rid"),
-        (IDS | {"rid": {}}, "rid"),
         (IDS | {"sampling_params": {"n": "2"}}, "sampling_params.n"),
-        (IDS | {"sampling_params": {"n": 2.0}}, "sampling_params.n"),
         (IDS | {"sampling_params": {"n": True}}, "sampling_params.n"),
-        (IDS | {"sampling_params": {"n": None}}, "sampling_params.n"),
         (BATCH | {"sampling_params": [{"n": "2"}, {}]}, "sampling_params.n"),
         (b'{"sampling_params":{"n":' + b"9" * 5000 + b"}}", "sampling_params.n"),
     ],
@@ -268,9 +211,6 @@ def test_member_the_gateway_needs_is_refused_in_the_wrong_type(body: Any, param:
     error = refusal(body)
     assert error.param == param
     assert param in error.message
-
-
-# Refused: what is not the client's to set.
 
 
 @pytest.mark.parametrize("key", RESERVED)
@@ -288,18 +228,15 @@ def test_reserved_key_is_refused_by_presence(key: str, value: Any) -> None:
 HARMFUL: dict[tuple[str | None, str], list[bytes]] = {
     ("negative_token_id", "input_ids"): [
         b'{"input_ids":[1,-1]}',
-        b'{"input_ids":[[1],[-7]]}',
         b'{"text":"hi","input_ids":[-1]}',
     ],
     ("empty_batch_item", "input_ids"): [
         b'{"input_ids":[[1],[]]}',
-        b'{"input_ids":[[1],[ ]]}',
         b'{"input_ids":[[]]}',
     ],
     ("empty_text", "text"): [
         b'{"text":""}',
         b'{"text":["a",""]}',
-        b'{"text":"","input_ids":null}',
         b'{"text":"","input_embeds":[[0.1]]}',
     ],
     ("logprob_start_below_minus_one", "logprob_start_len"): [
@@ -311,7 +248,6 @@ HARMFUL: dict[tuple[str | None, str], list[bytes]] = {
     (None, "text"): [
         b'{"text":"a","input_ids":[[1]]}',
         b'{"text":["a"],"input_ids":[1]}',
-        b'{"text":["a","b"],"input_ids":[[1]]}',
     ],
     (None, "rid"): [
         b'{"input_ids":[1],"rid":["a"]}',
@@ -320,7 +256,6 @@ HARMFUL: dict[tuple[str | None, str], list[bytes]] = {
     ],
     (None, "sampling_params"): [
         b'{"input_ids":[1],"sampling_params":[{}]}',
-        b'{"input_ids":[1],"sampling_params":[]}',
         b'{"input_ids":[[1],[2]],"sampling_params":[{}]}',
     ],
     (None, "sampling_params.n"): [b'{"input_ids":[[1],[2]],"sampling_params":{"n":0}}'],
@@ -345,7 +280,6 @@ def test_harmful_body_is_refused_with_its_field_and_rule(rule: str | None, param
     [
         b'{"input_ids":[0,-0]}',
         b'{"input_ids":[]}',
-        b'{"input_ids":[],"session_params":{"id":"s"}}',
         b'{"input_ids":[[1],[]],"session_params":{"id":"s"}}',
         b'{"text":"","session_params":{"id":"s"}}',
         b'{"text":"","audio_data":"https://host/a.wav"}',
@@ -360,13 +294,8 @@ def test_harmful_body_is_refused_with_its_field_and_rule(rule: str | None, param
         b'{"input_ids":[[1],[2]],"token_ids_logprob":[5]}',
         b'{"input_ids":[[1],[2]],"image_data":[]}',
         b'{"input_ids":"hello"}',
-        b'{"input_ids":[[[1]]]}',
         b'{"input_ids":[1,[2]]}',
-        b'{"input_ids":[true]}',
-        b'{"input_ids":["1","2"]}',
-        b'{"input_ids":[1.5]}',
         b'{"input_ids":[9223372036854775808]}',
-        b'{"text":5}',
         b'{"sampling_params":{"temperature":"hot","nonsense":1}}',
         b'{"input_ids":[1],"priority":"3","stop":7,"unknown":{"a":[1e-7,123456789012345678901234567890]}}',
         b'{"x":"\xff"}',

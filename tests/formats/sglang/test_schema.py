@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from pydantic import ValidationError
 
 from gateway.formats.sglang import FORMAT
 from gateway.formats.sglang.body_fields import RESERVED
@@ -27,11 +26,6 @@ def test_recorded_reply_fits_the_schema(name: str) -> None:
     reply = json.loads(GENERATED[name]["body"])
     for generation in reply if isinstance(reply, list) else [reply]:
         Generation.model_validate(generation)
-
-
-def test_schema_refuses_a_wrong_type() -> None:
-    with pytest.raises(ValidationError):
-        GenerateRequest.model_validate({"input_ids": "hello"})
 
 
 def test_schema_has_no_key_that_is_refused() -> None:

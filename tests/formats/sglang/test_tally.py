@@ -42,24 +42,6 @@ def test_facts_do_not_depend_on_how_a_document_was_decoded(
     )
 
 
-@given(st.lists(DOCUMENTS, min_size=1, max_size=4))
-def test_facts_of_a_list_are_those_of_its_documents(documents: list[Any]) -> None:
-    """Except for the terminal fact: the end of a unary reply is terminal by itself."""
-    numbered = [one | {"index": place} for place, one in enumerate(documents)]
-    complete = Tally(len(documents), 1)
-    complete.reply(
-        compact([{key: value for key, value in one.items() if key != "index"} for one in documents])
-    )
-    in_task = facts(numbered, len(documents))
-    in_task.terminal = True
-    assert complete.facts == in_task
-
-
-def test_totals_that_shrink_change_nothing() -> None:
-    assert facts([document(5), document(3)], 1).tokens == 5
-    assert facts([document(5, index=0), document(3, index=0), document(6, index=0)], 2).tokens == 6
-
-
 def test_prompt_counts_that_are_left_out_for_once_are_not_counted_twice() -> None:
     without = document(2, index=0)
     del without["meta_info"]["prompt_tokens"], without["meta_info"]["cached_tokens"]

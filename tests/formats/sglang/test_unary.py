@@ -13,15 +13,12 @@ from gateway.formats.contract import Ids, ReplyFacts
 from gateway.formats.passthrough import BUFFER_LIMIT
 from gateway.formats.sglang.tally import Tally
 from gateway.formats.sglang.unary import UnaryScanner
-from tests.formats.sglang.support import cuts, document, reading, run
-from tests.formats.support import HEX, JSON, PRIVATE, compact
+from tests.formats.sglang.support import document, reading, run
+from tests.formats.support import HEX, JSON, PRIVATE, compact, pieces
 
 UNARY: dict[str, Any] = {"input_ids": [1]}
 TWICE: dict[str, Any] = {"input_ids": [[1], [2]], "sampling_params": {"n": 2}}
 LONG = "x" * BUFFER_LIMIT
-
-
-# Unary, short.
 
 
 def test_reply_is_buffered_until_it_is_complete() -> None:
@@ -37,25 +34,9 @@ def test_reply_is_buffered_until_it_is_complete() -> None:
     assert (facts.finish_reasons, facts.terminal, facts.error_status) == (["length"], True, None)
 
 
-def test_reply_of_several_samples_is_summed_by_prompt() -> None:
-    reader = reading(TWICE)
-    body = compact([document(place + 1, "stop") for place in range(4)])
-    assert run(reader, [body]).given == body
-    facts = reader.facts
-    assert (facts.tokens, facts.prompt_tokens, facts.cached_tokens) == (10, 6, 4)
-    assert facts.finish_reasons == ["stop"] * 4
-
-
 @pytest.mark.parametrize(
     "body",
-    [
-        b"{}",
-        b"[]",
-        b' {"x":1}\n',
-        b"\n[1]",
-        b'[{"meta_info":7},null]',
-        b'{"meta_info":{"completion_tokens":"1"}}',
-    ],
+    [b"{}", b"\n[1]", b'[{"meta_info":7},null]', b'{"meta_info":{"completion_tokens":"1"}}'],
 )
 def test_reply_of_a_surprising_shape_is_relayed(body: bytes) -> None:
     reader = reading(UNARY)
@@ -65,24 +46,10 @@ def test_reply_of_a_surprising_shape_is_relayed(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"",
-        b"{",
-        b'{"text":"cut',
-        b"<html>",
-        b'"text"',
-        b"7",
-        b"null",
-        b'{"x":"\xff"}',
-        b'[{"x":"\xff"}]',
-        b"{}{}",
-    ],
+    [b"", b"{", b"<html>", b"7", b'{"x":"\xff"}', b'[{"x":"\xff"}]', b"{}{}"],
 )
 def test_reply_that_is_no_document_is_malformed(body: bytes) -> None:
     assert isinstance(run(reading(UNARY), [body]).error, UpstreamMalformed)
-
-
-# Unary, over the limit.
 
 
 def test_long_reply_is_relayed_above_the_limit() -> None:
@@ -104,7 +71,7 @@ def test_long_reply_gives_the_same_facts_and_bytes(seed: int) -> None:
     ]
     reader = reading(request, ids=PRIVATE)
     body = compact(documents)
-    outcome = run(reader, cuts(body, seed))
+    outcome = run(reader, pieces(body, seed))
     wanted = body.replace(b'"%b_' % HEX.encode(), b'"job-1_')
     assert (outcome.error, outcome.given) == (None, wanted)
     facts = reader.facts
@@ -124,17 +91,11 @@ def test_long_reply_cut_inside_an_id_is_mapped_back() -> None:
     assert run(reader, [body[:half], body[half:]]).given == body.replace(b'"%b"' % HEX.encode(), b'"job-1"')
 
 
-# Opaque.
-
-
 def test_encoded_error_reply_keeps_every_byte() -> None:
     """Compressed bytes may look like a path."""
     body = b"\x1f\x8b /opt/engine/core.py "
     reader = reading(UNARY, status=500, headers=[*JSON, (b"content-encoding", b"gzip")])
     assert (reader.feed(body), reader.finish(), reader.identity) == (b"", body, True)
-
-
-# Scanning.
 
 
 LURES = st.sampled_from(
@@ -157,7 +118,7 @@ def test_scanned_facts_are_the_decoded_facts(
     decoded.reply(body)
     scanned = ReplyFacts(terminal=True)
     scanner = UnaryScanner(scanned, samples_per_prompt)
-    for piece in cuts(body, seed):
+    for piece in pieces(body, seed):
         scanner.feed(piece)
     assert scanner.complete()
     assert scanned == decoded.facts
@@ -165,14 +126,7 @@ def test_scanned_facts_are_the_decoded_facts(
 
 @pytest.mark.parametrize(
     ("pieces", "complete"),
-    [
-        ([b'{"a":1}'], True),
-        ([b" ", b"[", b"]", b"\n", b""], True),
-        ([b'{"a":[]'], False),
-        ([b"<html>"], False),
-        ([], False),
-        ([b"{"], False),
-    ],
+    [([b" ", b"[", b"]", b"\n", b""], True), ([b'{"a":[]'], False), ([b"<html>"], False), ([], False)],
 )
 def test_reply_ends_with_the_bracket_it_began_with(pieces: list[bytes], complete: bool) -> None:
     scanner = UnaryScanner(ReplyFacts(), 1)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from gateway.errors import GatewayError
 from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.request import Request
@@ -67,25 +64,3 @@ def chunk(tokens: list[int], finish: str | None = None, *, index: int = 0, **mor
         **more,
     }
     return b"data: %b\n\n" % compact(found)
-
-
-def pieces(data: bytes, seed: int | None) -> Iterator[bytes]:
-    """``data`` cut at random places, or byte by byte where ``seed`` is None."""
-    if seed is None:
-        yield from (data[place : place + 1] for place in range(len(data)))
-        return
-    rng = random.Random(seed)
-    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(1, 40)))
-    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
-        yield data[start:end]
-
-
-def relay(reader: Reader, parts: Iterable[bytes]) -> bytes:
-    """Return all that a client gets of a reply, as a committed handler would send it."""
-    out = b""
-    try:
-        for part in parts:
-            out += reader.feed(part)
-        return out + reader.finish()
-    except GatewayError as error:
-        return out + reader.fail(error)

@@ -10,8 +10,8 @@ from gateway.errors import InvalidRequest
 from gateway.formats.contract import Ending, Reader, ReplyHead
 from gateway.formats.vllm import FORMAT
 from tests.formats.outcomes import rows
-from tests.formats.support import View, lines
-from tests.formats.vllm.support import ids_of, pieces, recorded, request
+from tests.formats.support import View, lines, pieces
+from tests.formats.vllm.support import ids_of, recorded, request
 
 #: There is no Ending where the gateway answers itself (``refused``), nothing ever came (``no reply``), or
 #: where it is of a route that the gateway calls (``control``) or of another API (``elsewhere``).
@@ -34,7 +34,6 @@ def body_of(record: dict[str, Any]) -> bytes:
 
 
 def test_table_has_every_recorded_exchange_and_no_other() -> None:
-    """Each has its outcome, next to the status it was recorded with."""
     kinds: dict[str, set[str]] = {}
     for found in OUTCOMES.values():
         kinds.setdefault(found.outcome, set()).add(found.name)
@@ -50,7 +49,6 @@ def test_table_has_every_recorded_exchange_and_no_other() -> None:
 @pytest.mark.parametrize("name", READABLE)
 @pytest.mark.parametrize("cut", ["one piece", "bytes", "random 1", "random 2", "random 3"])
 def test_recorded_reply_passes_unchanged_however_it_is_cut(name: str, cut: str) -> None:
-    """Same bytes out, the right facts and the right outcome for each recorded reply."""
     record = ANSWERED[name]
     body = body_of(record)
     seed = len(body) if cut == "bytes" and len(body) > 40_000 else None

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.formats.registry import load_formats
 from gateway.formats.vllm import FORMAT, VllmFormat
 
 
-def test_format_is_found_by_its_name() -> None:
-    assert load_formats()["vllm"].name == FORMAT.name == "vllm"
-
-
 def test_settings_make_a_format_of_their_own() -> None:
-    """The original keeps its settings; no settings change nothing."""
     passing = FORMAT.configured({"passthrough_engine_errors": "true"})
     assert passing == VllmFormat(passthrough_engine_errors=True)
     assert passing.configured({}) == passing

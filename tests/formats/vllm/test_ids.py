@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.formats.contract import Ids
 from gateway.formats.optional import AbortTarget, EngineId
-from gateway.formats.vllm.ids import RequestIdMapper, abort_target, engine_id, engine_ids_at, fits_header
-from tests.formats.support import PRIVATE
-from tests.formats.vllm.support import fuzzed, pieces
+from gateway.formats.vllm.ids import RequestIdMapper, abort_target, engine_id, engine_ids_at
+from tests.formats.support import PRIVATE, pieces
 
 ENGINE = engine_id(PRIVATE.dispatch[0]).encode()
 
 
 def test_engine_id_and_client_id_are_inverse() -> None:
-    """The prefix is added and removed once."""
     assert engine_id("a") == "generate-tokens-a"
     assert abort_target(["generate-tokens-a"]) == AbortTarget(engine_ids=(EngineId("a"),))
     assert abort_target(["generate-tokens-generate-tokens-a"]).engine_ids == (EngineId("generate-tokens-a"),)
@@ -57,7 +51,6 @@ def test_name_that_is_no_spelling_of_the_engine_means_what_the_client_called_so(
 
 @pytest.mark.parametrize("blanks", ["", " ", "\n\t "])
 def test_request_id_is_mapped_however_it_is_spaced(blanks: str) -> None:
-    """The value of the member is replaced, the spaces around it stay."""
     body = b'{"request_id"%b:%b"%b","x":1}' % (blanks.encode(), blanks.encode(), ENGINE)
     assert RequestIdMapper(PRIVATE).map(body) == body.replace(ENGINE, b"generate-tokens-job-1")
 
@@ -82,19 +75,10 @@ def test_other_request_ids_are_left_alone() -> None:
     assert RequestIdMapper(PRIVATE).map(body) == body
 
 
-@fuzzed
-@given(st.text(max_size=30))
-def test_any_public_id_arrives_as_json(public: str) -> None:
-    """Quotes, controls and characters of any script are escaped as JSON needs."""
-    mapped = RequestIdMapper(Ids((public,), PRIVATE.dispatch)).map(b'{"request_id":"%b"}' % ENGINE)
-    assert json.loads(mapped) == {"request_id": "generate-tokens-" + public}
-
-
-@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("seed", [None, 1, 2])
 @pytest.mark.parametrize("blanks", [b"", b"  "])
 @pytest.mark.parametrize("before", [0, 1, 70, 500])
 def test_pieces_are_mapped_wherever_they_are_cut(seed: int | None, blanks: bytes, before: int) -> None:
-    """A body cut anywhere, even inside the id, is mapped like a complete one."""
     body = b'{"a":"%b","request_id":%b"%b","b":"%b"}' % (b"x" * before, blanks, ENGINE, b"y" * 300)
     mapper = RequestIdMapper(PRIVATE)
     out = b"".join(mapper.feed(part) for part in pieces(body, seed)) + mapper.flush()
@@ -105,11 +89,3 @@ def test_rest_is_given_once() -> None:
     mapper = RequestIdMapper(PRIVATE)
     assert mapper.feed(b"abc") == b""
     assert (mapper.flush(), mapper.flush()) == (b"abc", b"")
-
-
-@fuzzed
-@given(st.text(max_size=5))
-def test_name_that_fits_is_visible_ascii(name: str) -> None:
-    """Such a name needs no escaping in a header line and is not trimmed by its reader."""
-    if fits_header(name):
-        assert name.isascii() and name.isprintable() and name == name.strip() and name

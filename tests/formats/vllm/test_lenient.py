@@ -56,7 +56,6 @@ def test_integer_agrees_with_pydantic(value: object) -> None:
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-le"]),
 )
 def test_plain_json_of_any_encoding_means_the_same(text: str, encoding: str) -> None:
-    """A body in an encoding that Python detects is parsed as if it were UTF-8."""
     body = json.dumps({"a": text}, ensure_ascii=False).encode(encoding)
     assert msgspec.json.decode(plain_json(body)) == json.loads(body)
 
@@ -94,7 +93,6 @@ def test_plain_json_of_no_text_is_refused(body: bytes) -> None:
     "unit", [b'"",', b"NaN,", b"N", b"[", b'"', b"\\", b"\\u", b"\\ud800", b'\\"', b"I", b'"\\ud800",']
 )
 def test_plain_json_of_a_hostile_body_is_linear(unit: bytes) -> None:
-    """The scan of the largest body that is repaired is linear."""
     body = b"[NaN," + unit * ((REPAIR_LIMIT - 5) // len(unit))
     started = perf_counter()
     assert len(plain_json(body)) == len(body)
@@ -105,5 +103,4 @@ def test_plain_json_of_a_hostile_body_is_linear(unit: bytes) -> None:
     ("raw", "count"), [(b"[]", 0), (b"[\n]", 0), (b"[1]", 1), (b"[1 , 2]", 2), (b"{}", None), (b"", None)]
 )
 def test_count_items_counts_commas(raw: bytes, count: int | None) -> None:
-    """The number of items, without one of them being built."""
     assert count_items(msgspec.Raw(raw)) == count

@@ -64,4 +64,3 @@ def test_route_that_is_missing() -> None:
 def test_health_that_fails_is_bad() -> None:
     """This engine answers 503 when its core has crashed."""
     assert FORMAT.read_health(ProbeReply(503, b"")) is WorkerHealth.BAD
-    assert FORMAT.read_health(ProbeReply(200, b"")) is WorkerHealth.GOOD

@@ -24,7 +24,6 @@ def project(body: bytes | dict[str, Any], *headers: tuple[bytes, bytes]) -> Proj
 
 
 def test_projection_of_a_full_body() -> None:
-    """Each field that routing may know is read from where the engine reads it."""
     found = project(
         {
             "token_ids": [1, 2, 3],
@@ -53,7 +52,6 @@ def test_projection_of_a_full_body() -> None:
 
 
 def test_projection_of_an_empty_object() -> None:
-    """What is left out is unknown, and for the engine to complain of."""
     found = project(b"{}")
     assert found.hints() == Hints()
     assert found._replace(hints=Hints) == Projection(stream=False, id_member="request_id")
@@ -61,21 +59,9 @@ def test_projection_of_an_empty_object() -> None:
 
 @pytest.mark.parametrize(
     ("ids", "count"),
-    [
-        (b"[]", 0),
-        (b"[ ]", 0),
-        (b"[5]", 1),
-        (b"[ 1 ,\n2 , 3 ]", 3),
-        (b'["1","2"]', 2),
-        (b"[true,2.0]", 2),
-        (b"[1,9223372036854775808]", 2),
-        (b"null", None),
-        (b'"1,2"', None),
-        (b'{"0":1}', None),
-    ],
+    [(b"[]", 0), (b"[ 1 ,\n2 , 3 ]", 3), (b'["1","2"]', 2), (b"null", None), (b'"1,2"', None)],
 )
 def test_prompt_tokens_are_counted_without_judging_them(ids: bytes, count: int | None) -> None:
-    """Ids are counted, whatever the engine makes of them."""
     assert project(b'{"token_ids":%b,"sampling_params":{}}' % ids).prompt_tokens == count
 
 
@@ -87,9 +73,6 @@ def test_prompt_tokens_are_counted_without_judging_them(ids: bytes, count: int |
         (b'["1", true, 2.0]', [1, 1, 2]),
         (b"[1, 2.5]", []),
         (b'[1, "x"]', []),
-        (b"[1, null]", []),
-        (b"[[1]]", []),
-        (b"[-1]", [-1]),
     ],
 )
 def test_token_ids_are_built_as_the_engine_converts_them(ids: bytes, built: list[int]) -> None:
@@ -117,14 +100,9 @@ def test_token_ids_are_built_when_they_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("value", "urgent"),
     [
-        (b"0", 0),
         (b"5", -5),
-        (b"-5", 5),
         (b'"-5"', 5),
-        (b"2.0", -2),
         (b"null", 0),
-        (b"[]", 0),
-        (b"2147483647", -2147483647),
         (b"2147483648", -2147483648),
         (b"9223372036854775807", -2147483648),
         (b"-2147483648", 2147483647),
@@ -139,21 +117,16 @@ def test_priority_is_turned_round(value: bytes, urgent: int) -> None:
 @pytest.mark.parametrize(
     ("value", "rank"),
     [
-        (b"0", 0),
         (b" 12\t", 12),
         (b"4294967295", 4294967295),
         (b"4294967296", None),
         (b"-1", None),
-        (b"+1", None),
-        (b"1.0", None),
-        (b"0x1", None),
         (b"", None),
         (b"\xb2", None),
         (b"9" * 5000, None),
     ],
 )
 def test_rank_comes_from_its_header(value: bytes, rank: int | None) -> None:
-    """What is no rank is ignored, as the engine does."""
     assert project(b"{}", (b"x-data-parallel-rank", value)).hints().dp_rank == rank
 
 
@@ -173,21 +146,7 @@ def test_images_are_read_only_if_there_are_features() -> None:
 
 @pytest.mark.parametrize(
     ("value", "stream"),
-    [
-        (b"true", True),
-        (b"false", False),
-        (b"null", False),
-        (b'"true"', True),
-        (b'"YES"', True),
-        (b'"off"', False),
-        (b'"maybe"', False),
-        (b"1", True),
-        (b"1.0", True),
-        (b"0", False),
-        (b"2", False),
-        (b"[1]", False),
-        (b"{}", False),
-    ],
+    [(b"true", True), (b'"YES"', True), (b'"maybe"', False), (b"1", True)],
 )
 def test_stream_is_read_as_the_engine_reads_it(value: bytes, stream: bool) -> None:
     """The engine converts words and numbers to a flag, so a stream is expected exactly when it sends one."""
@@ -198,16 +157,9 @@ def test_stream_is_read_as_the_engine_reads_it(value: bytes, stream: bool) -> No
     ("params", "max_tokens", "samples"),
     [
         (b'{"max_tokens":"5","n":"2"}', 5, 2),
-        (b'{"max_tokens":5.0,"n":2.0}', 5, 2),
-        (b'{"max_tokens":" 5 ","n":true}', 5, 1),
-        (b'{"max_tokens":"5.0"}', 5, 1),
         (b'{"max_tokens":null,"n":null}', None, 1),
         (b'{"max_tokens":1.5,"n":"x"}', None, 1),
-        (b'{"max_tokens":[],"n":{}}', None, 1),
         (b'{"n":0}', None, 1),
-        (b'{"n":-3}', None, 1),
-        (b"[]", None, 1),
-        (b"null", None, 1),
         (b'"x"', None, 1),
     ],
 )
@@ -258,7 +210,6 @@ def test_name_that_no_header_can_hold_is_not_usable(usable: bool) -> None:
 
 @pytest.mark.parametrize("model", [b"null", b'""', b"5", b"[]"])
 def test_model_that_names_nothing_is_none(model: bytes) -> None:
-    """Null and the empty string mean the base model."""
     assert project(b'{"model":%b}' % model).model is None
 
 
@@ -266,16 +217,10 @@ def test_model_that_names_nothing_is_none(model: bytes) -> None:
     "body",
     [
         b'{"token_ids":[1,2],"sampling_params":{"temperature":NaN}}',
-        b'{"token_ids":[1,2],"x":[NaN,-Infinity,Infinity,"NaN"]}',
         b'{"token_ids":[1,2],"x":"\\ud800"}',
-        b'{"token_ids":[1,2],"x":"\\udc00\\ud83d\\ude00\\\\ud800"}',
-        b'{"token_ids":[1,2],"x":1e999}',
-        b'{"token_ids":[1,2],"x":123456789012345678901234567890}',
         b'{"token_ids":[1,2],"x":"\xed\xa0\x80"}',
         b'\xef\xbb\xbf{"token_ids":[1,2]}',
         '{"token_ids":[1,2]}'.encode("utf-16"),
-        '{"token_ids":[1,2]}'.encode("utf-16-le"),
-        '{"token_ids":[1,2]}'.encode("utf-32"),
         b' \t\r\n{"token_ids":[1,2]} \n',
         b'{"token_ids":[1,2],"x":%b1%b}' % (b"[" * 400, b"]" * 400),
     ],
@@ -297,34 +242,18 @@ def test_text_that_looks_like_a_number_keeps_its_place() -> None:
     "body",
     [
         b"",
-        b" ",
         b"{",
-        b"{]",
         b'{"a":1,}',
-        b"{'a':1}",
         b"{} x",
-        b'{"a":01}',
         b'{"a":NaN',
-        b'{"a":nan}',
-        b'{"a":"\\q"}',
-        b'{"a":"\x01"}',
         b'{"a":"\xff"}',
-        b'{"request_id":"\xff"}',
-        b"\xff\xfe",
-        b"\x00",
         b"[1,2,3]",
         b"null",
-        b"7",
-        b"NaN",
-        b'"{}"',
-        b"\x1f\x8b\x08",
         b'{"a":%b}' % (b"[" * 100_000),
-        b'{"a":%b1%b}' % (b'{"a":' * 100_000, b"}" * 100_000),
         b"[" * 100_000,
     ],
 )
 def test_bytes_that_are_no_object_are_refused(body: bytes) -> None:
-    """Everything that is no JSON object gets a clear 400 and reaches no worker."""
     with pytest.raises(InvalidRequest) as caught:
         FORMAT.parse(body, ())
     assert caught.value.message.startswith("The body ")
@@ -345,7 +274,6 @@ JSON_VALUES = st.recursive(
     )
 )
 def test_every_object_is_accepted_whatever_its_types(body: dict[str, Any]) -> None:
-    """A JSON object is never refused here: wrong types are the engine's to name."""
     found = project(body)
     assert found.samples >= 1
     ids = body.get("token_ids")

@@ -13,8 +13,9 @@ from gateway.formats.passthrough import PassthroughReader
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.reader import StreamReader
 from gateway.formats.vllm.unary import UnaryReader
-from tests.formats.support import DONE, EVENTS, JSON, PRIVATE, View
-from tests.formats.vllm.support import chunk, pieces, reading, relay, request
+from gateway.testing.drive import drive
+from tests.formats.support import DONE, EVENTS, JSON, PRIVATE, View, pieces
+from tests.formats.vllm.support import chunk, reading, request
 
 STOP = chunk([1], "stop")
 LOST = UpstreamIncomplete("The worker went away")
@@ -34,37 +35,21 @@ def error_event(error: GatewayError) -> bytes:
     ("status", "headers", "kind", "streaming"),
     [
         (200, EVENTS, StreamReader, True),
-        (200, [(b"content-type", b"Text/Event-Stream")], StreamReader, True),
-        (200, [*EVENTS, (b"content-encoding", b"identity")], StreamReader, True),
         (200, JSON, UnaryReader, False),
-        (200, [(b"content-type", b"application/json; charset=utf-8")], UnaryReader, False),
         (200, [*JSON, (b"content-encoding", b"gzip")], PassthroughReader, False),
         (200, [*EVENTS, (b"content-encoding", b"br")], PassthroughReader, True),
-        (200, [(b"content-type", b"text/html")], PassthroughReader, False),
         (200, [], PassthroughReader, False),
         (400, JSON, PassthroughReader, False),
         (500, EVENTS, PassthroughReader, False),
-        (204, [], PassthroughReader, False),
     ],
 )
 def test_reader_fits_the_head(status: int, headers: Headers, kind: type, streaming: bool) -> None:
-    """Status, type and encoding decide, not what was asked for."""
     reader = reading(status=status, headers=headers)
     assert type(reader) is kind
     assert reader.streaming is streaming
 
 
-def test_each_event_is_relayed_as_soon_as_it_is_complete() -> None:
-    """Nothing but an unfinished event and the end is kept back."""
-    reader = reading()
-    first, second = chunk([1]), chunk([2], "length")
-    assert reader.feed(first + second[:9]) == first
-    assert reader.feed(second[9:]) == second
-    assert (reader.feed(DONE), reader.finish()) == (b"", DONE)
-
-
 def test_facts_grow_with_the_stream() -> None:
-    """Tokens are added up, the finish comes with the last, usage where it was asked for."""
     reader = reading()
     seen = []
     for part in (chunk([1, 2]), chunk([]), chunk([3], "stop"), USAGE, DONE):
@@ -89,9 +74,8 @@ def test_total_usage_tells_tokens_that_no_event_named() -> None:
     assert reader.facts.tokens == 2
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_several_samples_are_over_when_each_is(order: tuple[int, ...]) -> None:
-    """Every index has to finish, in any order and however often it says so."""
     reader = reading(n=3)
     for place, index in enumerate(order):
         assert not reader.facts.terminal
@@ -103,7 +87,6 @@ def test_several_samples_are_over_when_each_is(order: tuple[int, ...]) -> None:
 
 
 def test_done_without_a_finish_becomes_an_error() -> None:
-    """The client never gets an end that looks clean."""
     reader = reading()
     assert reader.feed(chunk([1]) + DONE) == chunk([1])
     with pytest.raises(UpstreamIncomplete) as caught:
@@ -111,17 +94,10 @@ def test_done_without_a_finish_becomes_an_error() -> None:
     assert reader.fail(caught.value) == error_event(caught.value) + DONE
 
 
-def test_end_after_a_finish_needs_no_done() -> None:
-    """Nothing is invented for an engine that leaves it out."""
-    complete = chunk([1], "stop")
-    assert relay(reading(), [complete]) == complete
-
-
-@pytest.mark.parametrize("rest", [DONE[:-1], DONE[:-2], b"data: [DO", b"\n", USAGE[:-2], USAGE[:-20]])
+@pytest.mark.parametrize("rest", [DONE[:-1], b"data: [DO", USAGE[:-2]])
 def test_last_bytes_without_a_blank_line_are_kept(rest: bytes) -> None:
-    """After the finish, what the worker wrote last is passed on as it wrote it."""
     complete = chunk([1], "stop") + rest
-    assert relay(reading(), [complete]) == complete
+    assert drive(reading(), [complete]).out == complete
 
 
 def test_finish_in_an_event_that_was_not_closed_counts() -> None:
@@ -142,25 +118,9 @@ def test_bytes_after_done_are_dropped() -> None:
     assert reader.facts.tokens == 1
 
 
-def test_error_event_of_the_engine_is_terminal_and_noted() -> None:
-    """It is passed on as it is, with its code for the metrics."""
-    event = b'data: {"error": {"message": "paused", "type": "x", "param": null, "code": 503}}\n\n'
-    reader = reading()
-    assert relay(reader, [chunk([1]) + event + DONE]) == chunk([1]) + event + DONE
-    assert (reader.facts.terminal, reader.facts.error_status) == (True, 503)
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
-    [
-        ({"code": 400}, 400),
-        ({"code": "400"}, 500),
-        ({"code": 7}, 500),
-        ({}, 500),
-        ("scaling", 500),
-        ([], 500),
-        (False, 500),
-    ],
+    [({"code": 400}, 400), ({"code": "400"}, 500), ({"code": 7}, 500), ("scaling", 500), (False, 500)],
 )
 def test_error_without_a_usable_code_is_a_500(error: Any, status: int) -> None:
     reader = reading()
@@ -179,18 +139,13 @@ def test_error_that_is_null_is_none() -> None:
     [
         b"data: {\n\n",
         b"data: \n\n",
-        b"data: nonsense\n\n",
         b"data: [1]\n\n",
-        b"data: null\n\n",
         b'data: {"a":"\xff"}\n\n',
-        b'data: {"a":1}{}\n\n',
-        b"data: [DONE\n\n",
         b"data: %b\n\n" % (b"[" * 100_000),
         b'data: {"a":%b}\n\n' % (b"[" * 100_000),
     ],
 )
 def test_event_that_is_no_object_is_malformed(event: bytes) -> None:
-    """An engine never sends these, so the exchange is over."""
     with pytest.raises(UpstreamMalformed):
         reading().feed(event)
 
@@ -203,32 +158,28 @@ def test_good_events_before_a_broken_one_reach_the_client() -> None:
         reader.feed(good + bad + chunk([3]))
     assert reader.fail(caught.value) == good + error_event(caught.value) + DONE
     assert reader.facts.tokens == 2
-    assert relay(reading(), [good + bad]) == relay(reading(), [good, bad])
+    assert drive(reading(), [good + bad]).out == drive(reading(), [good, bad]).out
 
 
 @pytest.mark.parametrize(
     "found",
     [
         {"choices": None},
-        {"choices": {}},
         {"choices": [None, 7, "x"]},
         {"choices": [{"index": "0", "finish_reason": 7, "token_ids": "ab"}]},
         {"choices": [{"token_ids": [None, "x"]}]},
         {"usage": 7, "choices": []},
         {"usage": {"prompt_tokens": "3", "prompt_tokens_details": 7}},
         {"usage": {"prompt_tokens_details": {"cached_tokens": "x"}}},
-        {"surprise": True},
         {},
     ],
 )
 def test_object_of_another_shape_is_relayed(found: dict[str, Any]) -> None:
-    """Only looking at a field, the reader refuses none of its types."""
     event = b"data: %b\n\n" % json.dumps(found).encode()
     assert reading().feed(event) == event
 
 
 def test_unusual_types_do_not_hide_other_members() -> None:
-    """The second look finds the same facts as the first."""
     event = chunk([1, 2], "stop", usage={"prompt_tokens": 3, "completion_tokens": "2"})
     reader = reading()
     reader.feed(event)
@@ -248,31 +199,24 @@ def test_number_that_only_python_writes_is_relayed() -> None:
     "complete",
     [
         b": ping\n\n" + chunk([1], "stop") + b": pong\n\n" + DONE,
-        b"event: message\nid: 7\n" + chunk([1], "stop") + b"retry: 5\n\n" + DONE,
-        chunk([1], "stop").replace(b"data: ", b"data:") + b"data:[DONE]\n\n",
         (chunk([1], "stop") + DONE).replace(b"\n", b"\r\n"),
-        (chunk([1], "stop") + DONE).replace(b"\n", b"\r"),
-        b'data: {"choices":\ndata: [{"token_ids":[1],"finish_reason":"stop"}]}\n\n' + DONE,
     ],
 )
-@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize("seed", [None, 1])
 def test_any_spelling_of_events_is_read(complete: bytes, seed: int | None) -> None:
-    """Comments, other fields and other line ends pass; the facts are the same."""
     reader = reading()
-    assert relay(reader, pieces(complete, seed)) == complete
+    assert drive(reader, pieces(complete, seed)).out == complete
     assert (reader.facts.tokens, reader.facts.terminal) == (1, True)
 
 
 def test_private_id_is_mapped_in_events_sent_with_an_error() -> None:
-    """The good events before a broken one are the client's too."""
     engine = "generate-tokens-" + PRIVATE.dispatch[0]
-    out = relay(reading(ids=PRIVATE), [chunk([1], request_id=engine) + b"data: {\n\n"])
+    out = drive(reading(ids=PRIVATE), [chunk([1], request_id=engine) + b"data: {\n\n"]).out
     assert b'"request_id":"generate-tokens-job-1"' in out
     assert engine.encode() not in out
 
 
 def test_failure_is_reported_once() -> None:
-    """After the end, given by either way, there is nothing to add."""
     reader = reading()
     reader.feed(chunk([1]))
     assert reader.fail(LOST) == error_event(LOST) + DONE
@@ -283,21 +227,15 @@ def test_failure_is_reported_once() -> None:
     assert ended.fail(LOST) == b""
 
 
-def test_connection_lost_after_done_ends_well_for_the_client() -> None:
-    """All was said; only the last bytes of the framing are missing."""
+@pytest.mark.parametrize(("sent", "end"), [(STOP + DONE, DONE), (STOP, error_event(LOST) + DONE)])
+def test_connection_lost_after_a_finish_is_an_error_unless_done_came(sent: bytes, end: bytes) -> None:
+    """After DONE only the last bytes of the framing are missing; before it, more might have come."""
     reader = reading()
-    reader.feed(chunk([1], "stop") + DONE)
-    assert reader.fail(LOST) == DONE
+    reader.feed(sent)
+    assert reader.fail(LOST) == end
 
 
-def test_connection_lost_after_a_finish_is_an_error() -> None:
-    """Without the engine's own end more might have come."""
-    reader = reading()
-    reader.feed(chunk([1], "stop"))
-    assert reader.fail(LOST) == error_event(LOST) + DONE
-
-
-@pytest.mark.parametrize("code", [400, 422, 500, 503, None])
+@pytest.mark.parametrize("code", [400, 500, None])
 def test_paths_are_cut_from_an_error_event_of_a_failure(code: int | None) -> None:
     """A refusal is about the client's own input and stays as it is."""
     event = b"data: %b\n\n" % json.dumps({"error": {"message": "in /opt/x/y.py", "code": code}}).encode()

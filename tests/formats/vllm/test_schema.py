@@ -20,7 +20,6 @@ def test_schemas_show_the_fields_that_users_need() -> None:
 
 
 def test_examples_hold_under_the_schema_and_the_format() -> None:
-    """A user can send the examples, and the reply shown is one."""
     operation = FORMAT.openapi()
     examples = operation["requestBody"]["content"]["application/json"]["examples"]
     for name, stream in (("unary", False), ("stream", True)):
@@ -34,7 +33,6 @@ def test_examples_hold_under_the_schema_and_the_format() -> None:
 
 
 def test_recorded_successes_fit_the_schemas() -> None:
-    """What the engine accepted and answered is described by the models."""
     checked = 0
     for record in recorded("generate").values():
         if record.get("status") == 200 and not str(record["body"]).startswith("data:"):

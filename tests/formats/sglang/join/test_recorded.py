@@ -9,8 +9,8 @@ import pytest
 
 from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT
-from tests.formats.sglang.support import TIMINGS, cuts, parsed, recorded, run, same
-from tests.formats.support import HEX, View, lines
+from tests.formats.sglang.support import TIMINGS, parsed, recorded, run, same
+from tests.formats.support import HEX, View, lines, pieces
 
 #: What the engine makes up, or has in its prefix cache by chance.
 MADE_UP = TIMINGS | {"id", "cached_tokens", "cached_tokens_details"}
@@ -86,25 +86,4 @@ def test_stream_recorded_joins_to_the_same_however_it_is_cut(name: str) -> None:
     complete = run(joining(ALL[name]), [body])
     assert complete.error is None
     for seed in range(3):
-        assert run(joining(ALL[name]), cuts(body, seed)) == complete
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_stream_recorded_tells_join_and_relay_the_same_facts(name: str) -> None:
-    record = ALL[name]
-    request = parsed(record["request_body"].encode(), lines(record["request_headers"]))
-    head = ReplyHead(record["status"], lines(record["headers"]))
-    relay = FORMAT.reader(request, View(), same(HEX), head)
-    join = joining(record)
-    for reader in (relay, join):
-        run(reader, cuts(record["body"].encode(), 7))
-    assert relay.facts == join.facts
-
-
-@pytest.mark.parametrize("name", ["gen-stream-greedy", "skiptok-stream", "rust-stream-max-1"])
-def test_stream_recorded_under_a_private_id_joins_under_the_public_one(name: str) -> None:
-    record = ALL[name]
-    body = record["body"].encode()
-    private = body.split(b'"id":"', 1)[1].split(b'"', 1)[0].decode()
-    reply = json.loads(run(joining(record, Ids(('my "id"',), (private,))), [body]).given)
-    assert reply["meta_info"]["id"] == 'my "id"'
+        assert run(joining(ALL[name]), pieces(body, seed)) == complete
