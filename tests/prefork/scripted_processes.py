@@ -27,8 +27,10 @@ def fails(listener: socket.socket, channel: socket.socket, replacement: bool) ->
 
 def replacement_exits(listener: socket.socket, channel: socket.socket, replacement: bool) -> int:
     """Serve, and exit at once if this is a replacement."""
+    if not replacement:
+        return serves(listener, channel, replacement)
     channel.sendall(Frame(Verb.SERVING).encode())
-    return 1 if replacement else serves(listener, channel, replacement)
+    return 1
 
 
 def hangs(listener: socket.socket, channel: socket.socket, replacement: bool) -> int:

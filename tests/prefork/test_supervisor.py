@@ -35,6 +35,12 @@ def lines_until(process: subprocess.Popen[str], text: str, times: int = 1) -> li
     raise AssertionError(f"no {text!r} in {found}")
 
 
+def serving(process: subprocess.Popen[str]) -> list[int]:
+    """Wait until both processes serve, and return their ids."""
+    log = "".join(lines_until(process, " serves", 2))
+    return [int(pid) for pid in re.findall(r"process (\d+) serves", log)]
+
+
 def test_process_that_cannot_start_ends_all_with_its_exit_code() -> None:
     with supervised("fails") as process:
         log = "".join(lines_until(process, "giving up"))
@@ -45,15 +51,9 @@ def test_process_that_cannot_start_ends_all_with_its_exit_code() -> None:
 def test_process_that_exits_repeatedly_is_restarted_later_each_time() -> None:
     """The first restart is immediate, and the other process is not affected."""
     with supervised("replacement_exits") as process:
-        log = lines_until(process, " serves", 2)
-        victim = re.findall(r"process (\d+) serves", "".join(log))[0]
-        os.kill(int(victim), signal.SIGKILL)
+        os.kill(serving(process)[0], signal.SIGKILL)
         log = lines_until(process, "is restarted", 3)
-        assert [re.findall(r"in ([\d.]+) s", line)[0] for line in log if "is restarted" in line] == [
-            "0.25",
-            "0.5",
-            "1",
-        ]
+        assert re.findall(r"is restarted in ([\d.]+) s", "".join(log)) == ["0.25", "0.5", "1"]
         assert sum("ended with code 1" in line for line in log) == 3
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
@@ -71,8 +71,8 @@ def test_process_that_does_not_end_is_killed() -> None:
 
 def test_process_that_hangs_is_killed_and_replaced() -> None:
     with supervised("beats") as process:
-        victim = re.findall(r"process (\d+) serves", "".join(lines_until(process, " serves", 2)))[0]
-        os.kill(int(victim), signal.SIGSTOP)
+        victim = serving(process)[0]
+        os.kill(victim, signal.SIGSTOP)
         log = "".join(lines_until(process, " serves"))
         assert f"process {victim} has not responded for 0.6 s: killed" in log
         assert f"process {victim} ended by signal 9" in log
@@ -83,10 +83,8 @@ def test_process_that_hangs_is_killed_and_replaced() -> None:
 def test_time_in_which_the_supervisor_was_stopped_does_not_count_as_a_hang() -> None:
     """It is stopped by Ctrl-Z, or with the machine; frames cannot arrive then."""
     with supervised("beats") as process:
-        lines = lines_until(process, " serves", 2)
-        pids = [int(pid) for pid in re.findall(r"process (\d+) serves", "".join(lines))]
-        stopped = [*pids, process.pid]
-        for pid in stopped:
+        pids = serving(process)
+        for pid in (*pids, process.pid):
             os.kill(pid, signal.SIGSTOP)
         time.sleep(2)
         os.kill(process.pid, signal.SIGCONT)
