@@ -15,13 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.sim import Half, Reply, SimConfig, SimServer
 from gateway.stores.record import WorkerRecord
 from tests.support.gateway import RawClient, eventually, rig
+from tests.support.generate import KINDS, body_of
 
-BODIES: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "sglang": ("/generate", {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 4}, "rid": "r"}),
-    "vllm": (
-        "/inference/v1/generate",
-        {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 4}, "request_id": "r"},
-    ),
+BODIES = {
+    kind: (KINDS[kind], {**body_of(kind, 4), member: "r"})
+    for kind, member in (("sglang", "rid"), ("vllm", "request_id"))
 }
 
 

@@ -26,14 +26,8 @@ from tests.support.processes import free_port
 
 ECHO: Any = EchoFormat()
 OTHER: Any = EchoFormat("other")
-READY, BUSY, SUSPECT, HELD, DEAD, JOINING = (
-    WorkerState.READY,
-    WorkerState.BUSY,
-    WorkerState.SUSPECT,
-    WorkerState.CORDONED,
-    WorkerState.DEAD,
-    WorkerState.JOINING,
-)
+READY, BUSY, SUSPECT = WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT
+DEAD, JOINING = WorkerState.DEAD, WorkerState.JOINING
 #: No probe falls due by itself.
 NEVER = 1e6
 
