@@ -37,18 +37,19 @@ ALONE := tests/chaos/test_big_bodies.py
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-install: $(STAMP) ## create .venv from the hash-pinned lock, the package in it editable
+install: $(STAMP) ## create or update .venv from the hash-pinned lock, the package in it editable
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
 	  echo "error: Python 3.11 or newer is needed, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 	  echo "       name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo 'installing into $(VENV); the next run does not repeat this'
 	@$(BIN)/python -c '$(NEW_ENOUGH)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP) ## four simulated workers and the gateway on 127.0.0.1:8000
+demo: $(STAMP) ## four simulated workers and the gateway on 127.0.0.1:8000; ARGS="--port N"; Ctrl-C ends it
 	@$(BIN)/tito-gateway demo $(ARGS)
 
 test: $(STAMP) ## the test suite without test-system and test-engines; ARGS="-k words" narrows it

@@ -10,11 +10,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
-from gateway.settings import Settings, alias_of, flag_of, variable_of
+from gateway.settings import Settings, alias_of, flag_of, placeholder_of, variable_of
 
 Values = dict[str, Any]
 
@@ -38,27 +39,28 @@ def _setting_flag(name: str) -> inspect.Parameter:
     field = Settings.model_fields[name]
     kinds: Mapping[Any, Any] = {bool: bool, tuple[str, ...]: list[str]}
     kind = kinds.get(field.annotation, str)
-    default = field.default
-    if default in (None, ()):
-        shown = ""
-    else:
-        shown = f"; default: {str(default).lower() if isinstance(default, bool) else default}"
-    text = f"{field.description} [{variable_of(field)}{shown}]"
-    return _flag(name, kind | None, None, text, _metavar(name, field.annotation), alias_of(field))
+    default, alias = field.default, alias_of(field)
+    notes = [variable_of(field)]
+    if default not in (None, ()):
+        notes.append(f"default: {str(default).lower() if isinstance(default, bool) else default}")
+    if alias is not None:
+        notes.append(f"older name: {flag_of(alias)}")
+    return _flag(
+        name,
+        kind | None,
+        f"{field.description} [{'; '.join(notes)}]",
+        placeholder_of(field) or _metavar(field.annotation),
+        alias,
+        Settings.section_of(name),
+    )
 
 
-#: The placeholder of a value in the help, by its type, unless ``_SPECIFIC`` has one for the type and the last
-#: word of the field's name.
-_PLACEHOLDERS = {"int": "INTEGER", "float": "NUMBER", "SecretStr": "KEY", "tuple": "URL"}
-_SPECIFIC = {("tuple", "secs"): "SECONDS", ("tuple", "path"): "PATH", ("SecretStr", "password"): "PASSWORD"}
-
-
-def _metavar(name: str, annotation: Any) -> str | None:
-    if annotation is bool:
-        return None
+def _metavar(annotation: Any) -> str | None:
+    """Return the placeholder of a value of this type in the help; a switch has none."""
     plain = _plain(annotation)
-    kind = getattr(get_origin(plain) or plain, "__name__", "")
-    return _SPECIFIC.get((kind, name.rpartition("_")[2])) or _PLACEHOLDERS.get(kind, "TEXT")
+    if get_origin(plain) is Literal:
+        return "|".join(get_args(plain))
+    return {bool: None, int: "INTEGER", float: "NUMBER"}.get(plain, "TEXT")
 
 
 def dataclass_flags(kind: type) -> list[inspect.Parameter]:
@@ -69,7 +71,8 @@ def dataclass_flags(kind: type) -> list[inspect.Parameter]:
         text = field.metadata["help"]
         if field.default is not None and field.default is not False:
             text += f" [default: {str(field.default).lower()}]"
-        flags.append(_flag(field.name, hints[field.name] | None, None, text))
+        hint = hints[field.name]
+        flags.append(_flag(field.name, hint | None, text, _metavar(hint)))
     return flags
 
 
@@ -81,15 +84,37 @@ def _plain(annotation: Any) -> Any:
 
 
 def _flag(  # noqa: PLR0913 - the options of a flag
-    name: str, kind: Any, default: Any, text: str, metavar: str | None = None, alias: str | None = None
+    name: str,
+    kind: Any,
+    text: str,
+    metavar: str | None,
+    alias: str | None = None,
+    section: str | None = None,
 ) -> inspect.Parameter:
     flag = flag_of(name)
     spelled = f"{flag}/--no-{flag.removeprefix('--')}" if _plain(kind) is bool else flag
     names = [spelled] if alias is None else [spelled, flag_of(alias)]
-    option = typer.Option(*names, help=text, metavar=metavar, show_default=False)
+    option = typer.Option(*names, help=text, metavar=metavar, show_default=False, rich_help_panel=section)
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
     )
+
+
+class SectionedCommand(TyperCommand):
+    """A command whose help lists the flags by section; typer itself does so only in rich text."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the flags of each section under its heading, those without a section last."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        others: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                section = getattr(parameter, "rich_help_panel", None)
+                (others if section is None else sections.setdefault(section, [])).append(record)
+        for heading, records in [*sections.items(), ("Other options", others)]:
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
 
 def command(

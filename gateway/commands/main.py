@@ -20,7 +20,14 @@ from gateway import sim
 from gateway.catalog import CatalogError
 from gateway.commands.check import check
 from gateway.commands.demo import DemoFailed, run_demo
-from gateway.commands.flags import END_WITH_STDIN, Values, command, dataclass_flags, setting_flags
+from gateway.commands.flags import (
+    END_WITH_STDIN,
+    SectionedCommand,
+    Values,
+    command,
+    dataclass_flags,
+    setting_flags,
+)
 from gateway.commands.workers import EXIT_FAILED, EXIT_USAGE, workers
 from gateway.formats.registry import FormatError
 from gateway.process import server
@@ -127,8 +134,14 @@ def _simulate(kind: str) -> Callable[[Values], None]:
     return run
 
 
-app.command("serve")(command(_serve, [*setting_flags(), END_WITH_STDIN], "Run the gateway."))
-app.command("check")(
+_SERVE_HELP = """Run the gateway.
+
+Each flag can also be set by the environment variable in brackets; the flag overrides it. DYN_ stands for
+NVIDIA Dynamo, because settings that its frontend also has keep its names.
+"""
+
+app.command("serve", cls=SectionedCommand)(command(_serve, [*setting_flags(), END_WITH_STDIN], _SERVE_HELP))
+app.command("check", cls=SectionedCommand)(
     command(
         _check,
         setting_flags(_PROBE_SETTINGS),
@@ -147,13 +160,13 @@ for _kind in KINDS:
 
 @app.command()
 def demo(
-    port: Annotated[int, typer.Option(help="Port of the gateway.", min=1, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(metavar="PORT", help="Port of the gateway.", min=1, max=65535)] = 8000,
     once: Annotated[bool, typer.Option("--once", help="End after the two requests.")] = False,
 ) -> None:
     """Try the gateway with simulated engines.
 
-    Start the gateway in front of four simulated engines, show a unary request and a stream, and run until it
-    is ended.
+    Start the gateway in front of four simulated engines, show a unary request and a stream, and run until
+    Ctrl-C.
     """
     with one_line_errors():
         run_demo(port, typer.echo, once=once)
@@ -161,8 +174,24 @@ def demo(
 
 @app.command()
 def version() -> None:
-    """Print the version, and if it is the compiled build."""
+    """Print the version, and whether it is the compiled build."""
     typer.echo(f"{VERSION} (compiled)" if COMPILED else VERSION)
+
+
+def _print_version(given: bool) -> None:
+    if given:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="The same as version."),
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
 
 
 def end_with_stdin() -> None:

@@ -36,9 +36,12 @@ HEADINGS = ("URL", "STATE", "LOAD", "REPORTED", "MODEL", "ENGINE", "VERSION", "W
 _REQUIRED = frozenset({"url", "state", "load"})
 _CLEAR = "\x1b[H\x1b[2J"
 
-Url = Annotated[str, typer.Option("--url", help="URL of the gateway.")]
+Url = Annotated[str, typer.Option("--url", metavar="URL", help="URL of the gateway.")]
 Key = Annotated[
-    str | None, typer.Option("--admin-api-key", help=f"Key for the control routes; prefer {KEY_VARIABLE}.")
+    str | None,
+    typer.Option(
+        "--admin-api-key", metavar="KEY", help=f"Key for the control routes; prefer {KEY_VARIABLE}."
+    ),
 ]
 Named = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's URL or id.")]
 _DEFAULT = "http://127.0.0.1:8000"
@@ -113,15 +116,28 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     ],
     url: Url = _DEFAULT,
     admin_api_key: Key = None,
-    format: Annotated[str | None, typer.Option(help="The format it speaks; otherwise it is probed.")] = None,
-    model: Annotated[str | None, typer.Option(help="Its model, if it does not report one.")] = None,
-    worker_type: Annotated[str, typer.Option(help="regular, prefill or decode.")] = "regular",
-    bootstrap_port: Annotated[int | None, typer.Option(help="Stored and shown.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Stored and shown.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; repeatable.")] = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The format it speaks; otherwise it is probed.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Its model, if it does not report one.")
+    ] = None,
+    worker_type: Annotated[
+        str,
+        typer.Option(metavar="regular|prefill|decode", help="Its role; only regular ones get requests."),
+    ] = "regular",
+    bootstrap_port: Annotated[int | None, typer.Option(metavar="PORT", help="Stored and shown.")] = None,
+    priority: Annotated[int | None, typer.Option(metavar="INTEGER", help="Stored and shown.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A label, stored and shown; repeatable.")
+    ] = None,
     cordoned: Annotated[
         bool,
-        typer.Option("--cordoned", "--held", help="It gets no requests until it is uncordoned."),
+        typer.Option(
+            "--cordoned",
+            "--held",
+            help="It gets no requests until it is uncordoned. [older name: --held]",
+        ),
     ] = False,
     keep: Annotated[
         bool,
@@ -150,13 +166,13 @@ def add(  # noqa: PLR0913 - each parameter is a flag
 
 @workers.command()
 def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """Drain a worker and remove it."""
+    """Drain a worker: no new requests; it leaves once none runs."""
     _print_accepted(WorkersApi(url, admin_api_key).call("DELETE", _path(worker)))
 
 
 @workers.command()
 def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
-    """Drain a worker and remove it, like remove."""
+    """Another name of remove."""
     _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
 
 

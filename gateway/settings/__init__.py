@@ -6,7 +6,14 @@ file. Must never enter: what a setting does, a check that needs the fleet or the
 
 from __future__ import annotations
 
-from gateway.settings.fields import SettingsError, alias_of, flag_of, variable_of, variables_of
+from gateway.settings.fields import (
+    SettingsError,
+    alias_of,
+    flag_of,
+    placeholder_of,
+    variable_of,
+    variables_of,
+)
 from gateway.settings.model import Settings, ignored_variables, load_settings
 from gateway.settings.workers import WorkerEntry
 
@@ -18,6 +25,7 @@ __all__ = [
     "flag_of",
     "ignored_variables",
     "load_settings",
+    "placeholder_of",
     "variable_of",
     "variables_of",
 ]

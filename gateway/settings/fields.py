@@ -9,6 +9,7 @@ Flags, help texts and the tables of the documentation are all made from the meta
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -21,6 +22,13 @@ from gateway.upstream.address import Address, BadWorkerUrl
 _PATH = re.compile(r"(/[^\s:*?#/%][^\s?#/%]*)+")
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """The word that stands for a value in the help, as metadata of the value's type."""
+
+    text: str
 
 
 class SettingsError(Exception):
@@ -53,6 +61,11 @@ def variables_of(field: FieldInfo) -> tuple[str, ...]:
     """Return the names of all environment variables that set the field."""
     alias = alias_of(field)
     return (variable_of(field),) if alias is None else (variable_of(field), f"DYN_{alias.upper()}")
+
+
+def placeholder_of(field: FieldInfo) -> str | None:
+    """Return the word that stands for the field's value in the help, if its type has one."""
+    return next((item.text for item in field.metadata if isinstance(item, Placeholder)), None)
 
 
 def _extra(field: FieldInfo) -> dict[str, Any]:
@@ -141,9 +154,14 @@ def server_url(url: str) -> str:
     return url
 
 
-#: Values of repeated flags, or one value with commas.
+#: Values of repeated flags, or one value with commas. The type of a field adds their placeholder.
 Listed = Annotated[tuple[str, ...], BeforeValidator(_split)]
+Urls = Annotated[Listed, Placeholder("URL")]
+SecondsByPath = Annotated[Listed, Placeholder("[PATH=]SECONDS")]
 #: One of several values, in upper or lower case, with ``-`` or ``_``.
 Choice = Annotated[T, BeforeValidator(_normalized)]
-Key = Annotated[SecretStr | None, AfterValidator(_fits_a_header)]
-Route = Annotated[str, AfterValidator(_is_route)]
+Key = Annotated[SecretStr | None, AfterValidator(_fits_a_header), Placeholder("KEY")]
+Password = Annotated[SecretStr | None, Placeholder("PASSWORD")]
+Route = Annotated[str, AfterValidator(_is_route), Placeholder("PATH")]
+#: Path of a file.
+File = Annotated[str | None, Placeholder("PATH")]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import SecretStr, model_validator
+from pydantic import model_validator
 
-from gateway.settings.fields import Key, Section, setting
+from gateway.settings.fields import File, Key, Password, Section, setting
 
 
 class Keys(Section):
@@ -19,9 +19,10 @@ class Keys(Section):
     api_key: Key = setting(
         "DYN_API_KEY",
         None,
-        "Key that clients must send to inference routes, as a bearer token; unset, and no file: none",
+        "Key that clients must send to inference routes, as a bearer token; if neither this nor the file is "
+        "set, no key is required",
     )
-    api_key_file: str | None = setting(
+    api_key_file: File = setting(
         "DYN_API_KEY_FILE",
         None,
         "File with such keys, one per line, # for comments; read again when it changes",
@@ -30,9 +31,10 @@ class Keys(Section):
     admin_api_key: Key = setting(
         "DYN_ADMIN_API_KEY",
         None,
-        "Key that is valid for all routes and required for control routes; unset, and no file: any API key",
+        "Key that is valid for all routes and required for control routes; if neither this nor "
+        "the file is set, any API key is valid for them",
     )
-    admin_api_key_file: str | None = setting(
+    admin_api_key_file: File = setting(
         "DYN_ADMIN_API_KEY_FILE",
         None,
         "File with such keys, in the same format; read again when it changes",
@@ -43,40 +45,41 @@ class Keys(Section):
         False,
         "Require no key for the metrics; otherwise any key is required, if there is one",
     )
-    ssl_certfile: str | None = setting(
+    ssl_certfile: File = setting(
         "DYN_SSL_CERTFILE",
         None,
         "File with the gateway's certificate and its intermediate certificates: clients connect by https",
         min_length=1,
     )
-    ssl_keyfile: str | None = setting(
+    ssl_keyfile: File = setting(
         "DYN_SSL_KEYFILE",
         None,
         "File with the private key of that certificate; unset: it is in the certificate file",
         min_length=1,
     )
-    ssl_keyfile_password: SecretStr | None = setting(
+    ssl_keyfile_password: Password = setting(
         "DYN_SSL_KEYFILE_PASSWORD", None, "Password of that private key, if it is encrypted"
     )
-    ssl_ca_certs: str | None = setting(
+    ssl_ca_certs: File = setting(
         "DYN_SSL_CA_CERTS",
         None,
-        "File with the certificate authorities for clients: a client must send a certificate of one",
+        "File with the certificate authorities for clients: a client must send a certificate signed "
+        "by one of them",
         min_length=1,
     )
-    worker_ca_file: str | None = setting(
+    worker_ca_file: File = setting(
         "DYN_WORKER_CA_FILE",
         None,
         "File with the certificate authorities for https workers; unset: those of the system",
         min_length=1,
     )
-    worker_client_cert: str | None = setting(
+    worker_client_cert: File = setting(
         "DYN_WORKER_CLIENT_CERT",
         None,
         "File with the certificate that the gateway sends to https workers that request one",
         min_length=1,
     )
-    worker_client_key: str | None = setting(
+    worker_client_key: File = setting(
         "DYN_WORKER_CLIENT_KEY",
         None,
         "File with the private key of that certificate, not encrypted; unset: it is in the certificate file",

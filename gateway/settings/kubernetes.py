@@ -6,12 +6,12 @@ Owns: which objects of which cluster are workers. Must never enter: annotations 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import field_validator
 
 from gateway.settings import environment
-from gateway.settings.fields import Choice, Section, server_url, setting
+from gateway.settings.fields import Choice, File, Placeholder, Section, server_url, setting
 
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
@@ -36,7 +36,7 @@ class Kubernetes(Section):
         None,
         "Namespace of those objects, or * for all; unset: that of the gateway",
     )
-    kubernetes_port: str | None = setting(
+    kubernetes_port: Annotated[str | None, Placeholder("PORT")] = setting(
         "DYN_KUBERNETES_PORT",
         None,
         "Number or name of their port; unset: the only one, or of several the one named http",
@@ -44,19 +44,19 @@ class Kubernetes(Section):
     kubernetes_scheme: Choice[Literal["http", "https"]] = setting(
         "DYN_KUBERNETES_SCHEME", "http", "Scheme of their URLs if they have no annotation for it: http, https"
     )
-    kubernetes_api_url: str | None = setting(
+    kubernetes_api_url: Annotated[str | None, Placeholder("URL")] = setting(
         "DYN_KUBERNETES_API_URL",
         None,
         "URL of the API server; unset: that of the cluster the gateway runs in",
     )
-    kubernetes_token_file: str | None = setting(
+    kubernetes_token_file: File = setting(
         "DYN_KUBERNETES_TOKEN_FILE",
         None,
         "File with the token for the API server, read again regularly; unset: that of the gateway's pod, or "
         "none if an API URL is given",
         min_length=1,
     )
-    kubernetes_ca_file: str | None = setting(
+    kubernetes_ca_file: File = setting(
         "DYN_KUBERNETES_CA_FILE",
         None,
         "File with the certificate authorities for the API server; unset: that of the gateway's pod, or "

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pydantic import field_validator
 
 from gateway.limits import DEFAULT_HEAD, HeadLimits, Timeouts
-from gateway.settings.fields import Listed, Section, is_path, setting
+from gateway.settings.fields import SecondsByPath, Section, is_path, setting
 
 _NUMBER = re.compile(r"[0-9]*\.?[0-9]+")
 _PER_ROUTE = (
@@ -92,17 +92,17 @@ class Limits(Section):
         "Time that an idle connection of a client is kept open, in seconds",
         gt=0,
     )
-    first_byte_timeout_secs: Listed = setting(
+    first_byte_timeout_secs: SecondsByPath = setting(
         "DYN_FIRST_BYTE_TIMEOUT_SECS",
         (),
         f"Time to the first byte of a worker's reply{_PER_ROUTE}",
     )
-    idle_timeout_secs: Listed = setting(
+    idle_timeout_secs: SecondsByPath = setting(
         "DYN_IDLE_TIMEOUT_SECS",
         (),
         f"Time without a byte of a reply that has begun{_PER_ROUTE}",
     )
-    request_timeout_secs: Listed = setting(
+    request_timeout_secs: SecondsByPath = setting(
         "DYN_REQUEST_TIMEOUT_SECS",
         (),
         f"Time for a complete request, time in the queue included{_PER_ROUTE}",

@@ -26,7 +26,7 @@ class Listening(Section):
         "DYN_HTTP_LISTEN_BACKLOG", 4096, "Most connections that wait to be accepted", ge=1, le=2**31 - 1
     )
     body_limit_mb: int = setting(
-        "DYN_HTTP_BODY_LIMIT_MB", 512, "Largest request body, in MiB; a larger one is a 413", ge=1
+        "DYN_HTTP_BODY_LIMIT_MB", 512, "Largest request body, in MiB; a larger one gets status 413", ge=1
     )
     graceful_shutdown_timeout_secs: float = setting(
         "DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS",

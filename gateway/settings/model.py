@@ -11,7 +11,7 @@ from typing import Any, Self
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from gateway.settings import environment
-from gateway.settings.fields import SettingsError, flag_of, variable_of, variables_of
+from gateway.settings.fields import Section, SettingsError, flag_of, variable_of, variables_of
 from gateway.settings.keys import Keys
 from gateway.settings.kubernetes import Kubernetes
 from gateway.settings.limits import Limits
@@ -62,6 +62,14 @@ class Settings(Metrics, Logs, Paths, Requests, Limits, Keys, Listening, Kubernet
                     f"must be at least DYN_HTTP_PROCESSES, {self.processes}"
                 )
         return self
+
+    @classmethod
+    def section_of(cls, name: str) -> str:
+        """Return the title of the section that has the field ``name``."""
+        section = next(
+            base for base in cls.__bases__ if issubclass(base, Section) and name in base.model_fields
+        )
+        return str(section.__doc__).removesuffix(".")
 
     def share(self, limit: int | None) -> int | None:
         """Return the share of one process in a limit for all processes."""

@@ -7,11 +7,11 @@ list of formats.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import field_validator
 
-from gateway.settings.fields import Choice, Listed, Section, is_path, setting
+from gateway.settings.fields import Choice, Listed, Placeholder, Section, is_path, setting
 
 _OF_FORMATS = ("sglang_stream_mode", "passthrough_engine_errors", "vocab_size", "event_limit_mb")
 
@@ -22,7 +22,7 @@ class Requests(Section):
     generate_format: str = setting(
         "DYN_GENERATE_FORMAT", "sglang", "Name of the format that serves /generate", min_length=1
     )
-    endpoint: Listed = setting(
+    endpoint: Annotated[Listed, Placeholder("[PATH=]FORMAT")] = setting(
         "DYN_ENDPOINTS",
         (),
         "One more endpoint: PATH=FORMAT, or FORMAT for its default path; repeat the flag or separate by "

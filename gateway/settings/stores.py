@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import SecretStr, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
-from gateway.settings.fields import Listed, Section, is_path, server_url, setting
+from gateway.settings.fields import File, Password, Section, Urls, is_path, server_url, setting
 
 
 class Stores(Section):
     """Workers in a file or in etcd."""
 
-    discovery_file: str | None = setting(
+    discovery_file: File = setting(
         "DYN_DISCOVERY_FILE",
         None,
         "File with the list of workers, for --discovery-backend file",
         min_length=1,
     )
-    etcd_endpoints: Listed = setting(
+    etcd_endpoints: Urls = setting(
         "DYN_ETCD_ENDPOINTS",
         (),
         "URLs of the members of the etcd cluster; repeat the flag or separate by commas; unset: "
@@ -33,17 +33,17 @@ class Stores(Section):
         "Prefix of the keys in etcd; gateways of one fleet share it, other fleets need another one",
     )
     etcd_user: str | None = setting("DYN_ETCD_USER", None, "User name for etcd", min_length=1)
-    etcd_password: SecretStr | None = setting("DYN_ETCD_PASSWORD", None, "Password of that user")
-    etcd_ca_file: str | None = setting(
+    etcd_password: Password = setting("DYN_ETCD_PASSWORD", None, "Password of that user")
+    etcd_ca_file: File = setting(
         "DYN_ETCD_CA_FILE",
         None,
         "File with the certificate authorities for etcd; unset: those of the system",
         min_length=1,
     )
-    etcd_cert_file: str | None = setting(
+    etcd_cert_file: File = setting(
         "DYN_ETCD_CERT_FILE", None, "File with the certificate that the gateway sends to etcd", min_length=1
     )
-    etcd_key_file: str | None = setting(
+    etcd_key_file: File = setting(
         "DYN_ETCD_KEY_FILE",
         None,
         "File with the private key of that certificate; unset: it is in the certificate file",

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import field_validator, model_validator
 
 from gateway.routing.policy import POLICIES
-from gateway.settings.fields import Choice, Key, Listed, Section, is_path, setting
+from gateway.settings.fields import Choice, Key, Listed, Placeholder, Section, is_path, setting
 from gateway.upstream.address import Address, BadWorkerUrl
 from gateway.upstream.url_patterns import UrlPattern, permitted
 
@@ -39,7 +39,7 @@ class WorkerEntry:
 class Workers(Section):
     """Workers and routing."""
 
-    worker: Listed = setting(
+    worker: Annotated[Listed, Placeholder("[FORMAT=]URL")] = setting(
         "DYN_WORKER",
         (),
         "URL of a worker, or FORMAT=URL to set the format it speaks (otherwise it is probed); repeat the "
@@ -50,7 +50,7 @@ class Workers(Section):
         None,
         "Key that is sent to every worker as a bearer token, instead of that of the client",
     )
-    router_mode: Choice[str] = setting(
+    router_mode: Annotated[Choice[str], Placeholder("|".join(POLICIES))] = setting(
         "DYN_ROUTER_MODE", "least_in_flight", f"Policy that selects a worker: {', '.join(POLICIES)}"
     )
     router_overload_factor: float = setting(
@@ -103,13 +103,13 @@ class Workers(Section):
         "Time for a control call to a worker, such as one that loads weights, in seconds; 0: no limit",
         ge=0,
     )
-    relay_path: Listed = setting(
+    relay_path: Annotated[Listed, Placeholder("[FORMAT=]PATH")] = setting(
         "DYN_RELAY_PATHS",
         (),
         "An additional inference route that is relayed unchanged: PATH, or FORMAT=PATH for workers of one "
         "format; repeat the flag or separate by commas",
     )
-    allow_worker_url: Listed = setting(
+    allow_worker_url: Annotated[Listed, Placeholder("PATTERN")] = setting(
         "DYN_ALLOW_WORKER_URL",
         (),
         "Pattern of URLs that may be registered as workers: [SCHEME://]HOST[:PORT], where HOST may contain * "

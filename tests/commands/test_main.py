@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -73,16 +74,44 @@ def test_every_setting_is_a_flag_of_serve_with_its_variable_in_the_help(name: st
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("--worker", "URL"),
-        ("--relay-path", "PATH"),
-        ("--idle-timeout-secs", "SECONDS"),
+        ("--worker", "[FORMAT=]URL"),
+        ("--endpoint", "[PATH=]FORMAT"),
+        ("--router-mode", "least_in_flight|least_loaded|round_robin|random"),
+        ("--access-log-format", "json|text"),
+        ("--discovery-file", "PATH"),
+        ("--metrics-path", "PATH"),
+        ("--relay-path", "[FORMAT=]PATH"),
+        ("--idle-timeout-secs", "[PATH=]SECONDS"),
         ("--connect-timeout-secs", "NUMBER"),
+        ("--vocab-size", "INTEGER"),
         ("--api-key", "KEY"),
         ("--etcd-password", "PASSWORD"),
     ],
 )
 def test_help_shows_the_kind_of_value_of_a_flag(flag: str, value: str) -> None:
     assert f"{flag}{value}" in help_of("serve")
+
+
+def test_help_of_serve_lists_the_flags_by_the_sections_of_the_settings() -> None:
+    shown = runner.invoke(app, ["serve", "--help"]).output
+    titles = [str(section.__doc__).removesuffix(".") for section in reversed(Settings.__bases__)]
+    assert re.findall(r"^(\S.*):$", shown, re.MULTILINE) == [*titles, "Other options"]
+    flags = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE)
+    assert flags == [*map(flag_of, Settings.model_fields), "--help"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("demo",), ("check",), ("serve",), ("sim", "vllm"), *(("workers", name) for name in ("list", "add"))],
+    ids=" ".join,
+)
+def test_placeholders_of_all_commands_are_written_alike(command: tuple[str, ...]) -> None:
+    options = runner.invoke(app, [*command, "--help"]).output.rpartition("Arguments:")[2]
+    assert re.findall(r"--\S+ <.*", options) == []
+
+
+def test_help_names_which_name_of_a_flag_is_the_older_one() -> None:
+    assert "oldername:--hold-seconds]" in help_of("serve")
 
 
 def test_older_name_of_a_flag_is_taken(served: list[Settings]) -> None:
@@ -223,6 +252,7 @@ def test_port_in_use_exits_1_with_one_line(command: str, taken_port: int) -> Non
 def test_version_is_that_of_the_distribution() -> None:
     shown = version("tito-gateway") + " (compiled)" * COMPILED + "\n"
     assert runner.invoke(app, ["version"]).output == shown
+    assert runner.invoke(app, ["--version"]).output == shown
     assert run("version").stdout == shown
 
 

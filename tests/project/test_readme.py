@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from gateway.sim import SimConfig, SimServer
 from tests.support.gateway import rig, sse
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 CALL = re.compile(
     r"^\$ curl -sN? http://127\.0\.0\.1:8000(?P<path>\S+)(?:.*?-d '(?P<body>.*?)')?\n"
     r"(?P<reply>.*?)(?=\n\$|\n```)",
@@ -25,6 +27,11 @@ def lasting(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: lasting(item) for key, item in value.items() if key not in VOLATILE}
     return [lasting(item) for item in value] if isinstance(value, list) else value
+
+
+def test_version_of_python_is_that_of_the_package() -> None:
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert f"Python {needed.removeprefix('>=')} or newer" in README
 
 
 async def test_each_shown_call_gets_the_shown_reply() -> None:

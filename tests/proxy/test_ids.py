@@ -157,7 +157,7 @@ async def test_ending_one_exchange_touches_no_other_whatever_they_are_called(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_id_of_a_stream_that_ended_is_not_the_next_ones_at_the_engine_for_a_while(
+async def test_engine_id_of_an_ended_stream_is_not_reused_for_some_seconds(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine may abort what runs under it 2 s later; a unary reply leaves nothing behind."""

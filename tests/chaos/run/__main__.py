@@ -69,7 +69,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1, help="how many the gateway has")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--write-docs", action="store_true", help="put the figures into docs/reliability.md")
-    parser.add_argument("--logs", type=Path, help="new folder to keep all books and logs in")
+    parser.add_argument("--logs", type=Path, help="new folder to keep all records and logs in")
     return parser.parse_args(arguments)
 
 

@@ -143,7 +143,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", help="choices of an earlier run")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--write-docs", action="store_true", help="put plot and figures into the docs")
-    parser.add_argument("--logs", type=Path, help="new folder to keep all books and logs in")
+    parser.add_argument("--logs", type=Path, help="new folder to keep all records and logs in")
     return parser.parse_args(arguments)
 
 
