@@ -53,13 +53,13 @@ class _Query:
 
 
 class Hub:
-    """The members by process id. No method waits. Times are seconds of one monotonic clock."""
+    """The state of each process, by its id. No method waits. Times are seconds of one monotonic clock."""
 
     def __init__(self, wanted: int, send: Send, merge_final_counts: MergeCounts) -> None:
         self._wanted = wanted
         self._send = send
         self._merge_final_counts = merge_final_counts
-        self._members: dict[int, _ProcessState] = {}
+        self._processes: dict[int, _ProcessState] = {}
         self._queries: dict[int, _Query] = {}
         self._last_number = 0
         #: The sum of the final counts of all processes that exited.
@@ -72,18 +72,18 @@ class Hub:
     @property
     def serving(self) -> int:
         """The number of processes that accept connections."""
-        return sum(member.serving for member in self._members.values())
+        return sum(state.serving for state in self._processes.values())
 
     @property
     def usable(self) -> bool:
         """True if at least one process accepts connections and all that do have a usable worker."""
-        serving = [member for member in self._members.values() if member.serving]
-        return bool(serving) and all(member.usable for member in serving)
+        serving = [state for state in self._processes.values() if state.serving]
+        return bool(serving) and all(state.usable for state in serving)
 
     @property
     def idle(self) -> bool:
         """True if the gateway drains and no process has an exchange left."""
-        return self.draining and all(member.running == 0 for member in self._members.values())
+        return self.draining and all(state.running == 0 for state in self._processes.values())
 
     @property
     def next_deadline(self) -> float | None:
@@ -92,15 +92,15 @@ class Hub:
 
     def process_started(self, process: int, *, replacement: bool) -> None:
         """Add a process, which replaces one that exited if ``replacement``."""
-        self._members[process] = _ProcessState()
+        self._processes[process] = _ProcessState()
         self._restarts += replacement
         self._broadcast_state()
 
     def process_ended(self, process: int) -> None:
         """Remove a process whose last frame has been handled; keep its counts."""
-        member = self._members.pop(process)
-        if member.counts is not None:
-            self._final_counts = self._merge_final_counts(self._final_counts, member.counts)
+        state = self._processes.pop(process)
+        if state.counts is not None:
+            self._final_counts = self._merge_final_counts(self._final_counts, state.counts)
         for number, query in tuple(self._queries.items()):
             if query.asker == process:
                 del self._queries[number]
@@ -115,24 +115,24 @@ class Hub:
 
     def end(self) -> None:
         """Make all processes end now."""
-        for process in self._members:
+        for process in self._processes:
             self._send(process, Frame(Verb.END))
 
     def on_frame(self, process: int, frame: Frame, now: float) -> None:
         """Handle a frame that ``process`` sent."""
-        member = self._members[process]
+        state = self._processes[process]
         match frame.verb:
             case Verb.SERVING:
-                member.serving = True
+                state.serving = True
                 self.settled = self.settled or self.serving == self._wanted
                 self._broadcast_state()
             case Verb.USABLE:
-                member.usable = frame.body == b"true"
+                state.usable = frame.body == b"true"
                 self._broadcast_state()
             case Verb.COUNTS:
-                member.counts = frame.body
+                state.counts = frame.body
             case Verb.RUNNING:
-                member.running = int(frame.body)
+                state.running = int(frame.body)
             case Verb.ANSWER:
                 self._on_answer(frame.number, process, frame.body)
             case _:
@@ -147,15 +147,15 @@ class Hub:
     def _ask_others(self, asker: int, frame: Frame, now: float) -> None:
         verb, body = frame.verb, frame.body
         if verb is Verb.METRICS:
-            self._members[asker].counts, body = body, b"null"
+            self._processes[asker].counts, body = body, b"null"
         self._last_number += 1
         query = _Query(verb, asker, frame.number, now + ANSWER_TIMEOUTS[verb])
         self._queries[self._last_number] = query
         forwarded = Frame(verb, self._last_number, body)
-        for process, member in self._members.items():
+        for process, state in self._processes.items():
             if process == asker:
                 continue
-            if not member.serving:
+            if not state.serving:
                 if verb is Verb.CORDONS:
                     # It has to know the cordons when it begins to serve, but cannot answer yet.
                     self._send(process, forwarded)
@@ -173,7 +173,7 @@ class Hub:
             return  # the answer is late: the query was concluded without it
         if body is not None and process in query.pending:
             if query.verb is Verb.METRICS:
-                self._members[process].counts = body
+                self._processes[process].counts = body
             else:
                 query.answers.append(body)
         query.pending.discard(process)
@@ -184,7 +184,7 @@ class Hub:
         query = self._queries.pop(number)
         answers = query.answers
         if query.verb is Verb.METRICS:
-            counts = [member.counts for pid, member in self._members.items() if pid != query.asker]
+            counts = [state.counts for pid, state in self._processes.items() if pid != query.asker]
             answers = [each for each in (*counts, self._final_counts) if each is not None]
         missing = len(query.pending) + query.unsent
         body = b'{"answers":[%b],"missing":%d}' % (b",".join(answers), missing)
@@ -199,5 +199,5 @@ class Hub:
             "restarts": self._restarts,
             "usable": self.usable,
         }
-        for process in self._members:
+        for process in self._processes:
             self._send(process, Frame(Verb.STATE, body=json.dumps(state).encode()))

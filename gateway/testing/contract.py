@@ -171,8 +171,8 @@ class FormatContract:
 
         def check(reply: ProbeReply) -> None:
             assert isinstance(format.read_health(reply), WorkerHealth)
-            for question in format.loads:
-                load = format.read_load(question, reply)
+            for request in format.loads:
+                load = format.read_load(request, reply)
                 assert load is None or (load.running >= 0 and load.waiting >= 0)
 
         assert format.read_health(ProbeReply(200, b"")) is WorkerHealth.GOOD

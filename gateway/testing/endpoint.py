@@ -124,7 +124,7 @@ class EndpointContract:
         answers = {probe: self.probes.get(probe.target, _UNKNOWN) for probe in format.probes}
         if format.health not in answers:
             answers[format.health] = ProbeReply(200, b"")
-        answers |= {question: _UNKNOWN for question in format.loads if question not in answers}
+        answers |= {request: _UNKNOWN for request in format.loads if request not in answers}
         async with ScriptedWorker(target, answers, prefix).running() as worker:
             async with self._rig(f"{format.name}={worker.url}", **settings) as gateway:
                 yield Wire(parsed, self.path, gateway, worker)

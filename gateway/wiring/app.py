@@ -119,12 +119,18 @@ def create_app(
     registration = Registration(store, members, fleet, settings.worker_patterns, replication)
 
     if peers is None:
-        member = None
+        process_link = None
         views = Views(fleet, lifecycle, aborter, exporter.render, registration, replication)
     else:
-        member = ProcessLink(peers, exporter, lifecycle, aborter, formats, replication, members)
+        process_link = ProcessLink(peers, exporter, lifecycle, aborter, formats, replication, members)
         views = Views(
-            fleet, lifecycle, member.aborter, exporter.render, registration, replication, member.aggregate
+            fleet,
+            lifecycle,
+            process_link.aborter,
+            exporter.render,
+            registration,
+            replication,
+            process_link.aggregate,
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)
 
@@ -132,7 +138,7 @@ def create_app(
     if shared.tls is not None:
         refreshed.append(shared.tls)
     patterns = settings.worker_patterns
-    background = Background(services, follower, members, replication, member, patterns, refreshed)
+    background = Background(services, follower, members, replication, process_link, patterns, refreshed)
     return Gateway(
         _handlers(settings, (*served.generate, *served.relays), services),
         _with_keys(control, settings, served.routes, services.guard),

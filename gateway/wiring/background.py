@@ -38,7 +38,7 @@ class Background:
         follower: StoreFollower,
         members: FleetMembership,
         replication: CordonReplication,
-        member: ProcessLink | None,
+        process_link: ProcessLink | None,
         allowed: Sequence[UrlPattern],
         refreshed: Sequence[Refreshable],
     ) -> None:
@@ -48,7 +48,7 @@ class Background:
         self._members = members
         self._replication = replication
         self._allowed = allowed
-        self._member = member
+        self._process_link = process_link
         self._tasks = Tasks()
         self._refreshed = list(refreshed)
 
@@ -63,8 +63,8 @@ class Background:
         probes.
         """
         services = self._services
-        if self._member is not None:
-            await self._member.start(services.fleet)
+        if self._process_link is not None:
+            await self._process_link.start(services.fleet)
         follow = partial(self._follower.run, self._members, self._replication.cordons, self._allowed)
         watch_loop = partial(services.metrics.watch_loop, lambda: services.fleet.workers)
         self._tasks.keep_running(follow, "following the store")
@@ -73,8 +73,8 @@ class Background:
         self._tasks.keep_running(watch_loop, "event loop delay")
         if services.queue.enabled:
             self._tasks.keep_running(services.queue.serve, "queue")
-        if self._member is not None:
-            await self._member.wait_for_workers(services.fleet)
+        if self._process_link is not None:
+            await self._process_link.wait_for_workers(services.fleet)
 
     async def _start_probing(self) -> None:
         """Probe the configured workers once the cordons in the store are known.
@@ -98,5 +98,5 @@ class Background:
         await self._tasks.stop()
         services.fleet.close()
         services.access_log.close()
-        if self._member is not None:
-            await self._member.stop()
+        if self._process_link is not None:
+            await self._process_link.stop()
