@@ -228,7 +228,7 @@ def test_failure_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize(("sent", "end"), [(STOP + DONE, DONE), (STOP, error_event(LOST) + DONE)])
-def test_connection_lost_after_a_finish_is_an_error_unless_done_came(sent: bytes, end: bytes) -> None:
+def test_connection_lost_after_a_finish_is_an_error_unless_done_was_received(sent: bytes, end: bytes) -> None:
     """After DONE only the last bytes of the framing are missing; before it, more might have come."""
     reader = reading()
     reader.feed(sent)
