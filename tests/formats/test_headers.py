@@ -37,6 +37,10 @@ def test_to_client_drops(name: bytes) -> None:
     assert to_client([(name, b"x"), *END_TO_END]) == END_TO_END
 
 
+def test_connection_line_that_names_no_other_is_dropped_alone() -> None:
+    assert to_worker([(b"connection", b"close"), *END_TO_END]) == END_TO_END
+
+
 @pytest.mark.parametrize("value", [b"close, X-Mine", b"x-mine,keep-alive", b"X-MINE"])
 def test_lines_named_by_connection_are_dropped_both_ways(value: bytes) -> None:
     lines = [(b"connection", value), (b"x-mine", b"1"), *END_TO_END]

@@ -43,6 +43,7 @@ STREAMS: dict[str, tuple[bytes, Ending, type[GatewayError] | None]] = {
     "done alone": (DONE, Ending.INCOMPLETE, INCOMPLETE),
     "end without a terminal": (event(1), Ending.INCOMPLETE, INCOMPLETE),
     "end inside the last event": (event(1) + event(2, "stop")[:-2], Ending.INCOMPLETE, INCOMPLETE),
+    "comment alone": (b": only a comment\n\n", Ending.INCOMPLETE, INCOMPLETE),
     "end without done": (event(2, "stop"), Ending.STOP, None),
     "rubbish after the terminal": (event(2, "stop") + b"data: {\n\n" + DONE, Ending.STOP, None),
     "rubbish after done": (COMPLETE + b"data: {\n\n\xff", Ending.STOP, None),

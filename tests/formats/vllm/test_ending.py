@@ -39,6 +39,7 @@ CASES: list[tuple[str, int, Headers, list[bytes], int, Ending, int | None]] = [
     ("one of two samples", 200, EVENTS, [STOP, DONE], 2, Ending.INCOMPLETE, None),
     ("end without done", 200, EVENTS, [STOP], 1, Ending.STOP, None),
     ("end in silence", 200, EVENTS, [chunk([1])], 1, Ending.INCOMPLETE, None),
+    ("end inside an event", 200, EVENTS, [chunk([1]), b"data: {"], 1, Ending.INCOMPLETE, None),
     ("bytes after done", 200, EVENTS, [STOP, DONE, b"data: {\n\n"], 1, Ending.STOP, None),
     ("nonsense after the terminal", 200, EVENTS, [STOP, b"data: {\n\n", DONE], 1, Ending.STOP, None),
     ("malformed JSON", 200, EVENTS, [b"data: {\n\n"], 1, Ending.MALFORMED, None),

@@ -115,6 +115,7 @@ PROMPT = [1, X, X, 2]
         features([A], [{"offset": True, "length": 2}]),
         features([A, B], [place(2, 1), place(1, 1)]),
         features([A, B], [place(1, 2), place(2, 1)]),
+        features([A], [place(0, 2)]),
         features([A], [place(1, 2, [True])]),
         features([A], [{**place(1, 2), "is_embed": [1, 1]}]),
         features([A], [place(1, 2, [False, False])]),
