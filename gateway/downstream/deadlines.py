@@ -36,7 +36,7 @@ class Phase(StrEnum):
 class StallTimer:
     """Measures how long a client has made no progress in one phase.
 
-    It is asked now and then, so that a limit is noticed late by at most the time between two questions. In
+    It is checked now and then, so that a limit is noticed late by at most the time between two checks. In
     return, requests cost nothing: a connection has one timer, which no request touches.
     """
 

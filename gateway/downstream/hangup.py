@@ -1,6 +1,6 @@
 """The disconnect of a client whose socket is not read.
 
-Owns: the timer and the question to the kernel. Must never enter: what follows from a disconnect.
+Owns: the timer and the query of the kernel. Must never enter: what follows from a disconnect.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import select
 from typing import Protocol
 
-#: Seconds between two questions.
+#: Seconds between two polls.
 HANGUP_INTERVAL = 0.1
 
 

@@ -44,7 +44,7 @@ class SglangFormat(BaseFormat[SglangRequest]):
     capability = CAPABILITY
     probes = PROBES
     health = HEALTH
-    loads = load.QUESTIONS
+    loads = load.REQUESTS
     routes = ROUTES
     settings = SETTINGS
 

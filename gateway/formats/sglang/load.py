@@ -22,7 +22,7 @@ from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 LOADS = ProbeRequest("GET", "/v1/loads?include=core")
 #: The route of older releases.
 GET_LOAD = ProbeRequest("GET", "/get_load")
-QUESTIONS = (LOADS, GET_LOAD)
+REQUESTS = (LOADS, GET_LOAD)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]

@@ -63,7 +63,7 @@ class VllmFormat(BaseFormat[Request]):
     capability = CAPABILITY
     probes = PROBES
     health = HEALTH
-    loads = load.QUESTIONS
+    loads = load.REQUESTS
     routes = ROUTES
     settings = SETTINGS
 

@@ -19,7 +19,7 @@ from gateway.formats.worker_contract import ProbeReply, ProbeRequest
 METRICS = ProbeRequest("GET", "/metrics")
 #: For servers whose metrics are switched off. It stays 0 unless tracking is on.
 LOAD = ProbeRequest("GET", "/load")
-QUESTIONS = (METRICS, LOAD)
+REQUESTS = (METRICS, LOAD)
 
 _ROW = re.compile(
     rb"^vllm:(num_requests_running|num_requests_waiting|kv_cache_usage_perc)(?:\{[^\n]*\})?"
