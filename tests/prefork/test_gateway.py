@@ -243,7 +243,8 @@ async def test_abort_reaches_an_id_that_another_process_holds() -> None:
             assert b'"abort"' in await rest_of(client)
         await other.reader.readuntil(b"\n\n")  # it goes on
         status, body = await ask(asker, "/abort_request", b'{"abort_all":true}', "POST")
-        assert (status, json.loads(body)["aborted"]) == (200, 1)
+        # The engine, asked as well, may have ended the request before its process looks for it.
+        assert status == 200 and json.loads(body)["aborted"] in (0, 1)
         assert b'"abort"' in await rest_of(other)
 
 
