@@ -30,7 +30,7 @@ LONG := tests/contract/test_endpoints.py tests/contract/test_relayed.py tests/fo
 ALONE := tests/chaos/test_big_bodies.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-system silence chaos soak fuzz check audit format bench test-engines compile \
+.PHONY: help install demo test test-system silence chaos soak fuzz mutants check audit format bench test-engines compile \
   test-compiled lock clean
 .DELETE_ON_ERROR:
 
@@ -65,6 +65,10 @@ silence: $(STAMP) ## an engine that is silent for SECONDS (130) before it answer
 
 fuzz: $(STAMP) ## hostile bytes from clients and from workers for 10 seconds; ARGS="--minutes 5"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: $(STAMP) ## insert 64 seeded faults, one at a time, and see whether a test fails; ARGS="--seed N --count N"
+	@mkdir -p build
+	@$(BIN)/python -m scripts.mutants --seed 12 --count 64 --out build/mutants.json $(ARGS)
 
 check: $(STAMP) ## lint, formatting, types, import rules
 	$(BIN)/ruff check .

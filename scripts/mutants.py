@@ -229,7 +229,7 @@ class Plan:
             for path in files
             for folder in pytest["testpaths"]
             if path.is_relative_to(folder) and not covers(never, str(path))
-            if any(fnmatch(path.name, pattern) for pattern in pytest["python_files"])
+            if any(fnmatch(path.name, pattern) for pattern in pytest.get("python_files", ["test_*.py"]))
         }
 
     def stage(self, name: str, paths: Iterable[str]) -> list[str]:
@@ -306,11 +306,11 @@ class Copy:
             text = output.read()
         if code in (0, 5):  # 5: there were no tests
             return [], ""
-        hung = f"no end of a test in {TEST_SECONDS} s" if "+ Timeout +" in text else ""
+        timed_out = f"no end of a test in {TEST_SECONDS} s" if "+ Timeout +" in text else ""
         # Without parameters, whose text may hold anything.
         tests = re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+)", text, re.MULTILINE)
         last = "".join(text.strip().splitlines()[-1:])
-        return list(dict.fromkeys(tests)), hung or f"exit {code}: {last}"
+        return list(dict.fromkeys(tests)), timed_out or f"exit {code}: {last}"
 
 
 class Session:

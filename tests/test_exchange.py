@@ -100,6 +100,13 @@ def test_end_with_every_event(state: ExchangeState, event: ExchangeEvent) -> Non
         assert record.ended_at == 11.0
 
 
+def test_request_refused_before_it_is_parsed_counts_as_unary() -> None:
+    """Metrics and the log take the type of a request from its record, parsed or not."""
+    record = ExchangeRecord("echo", "/generate", 10.0, (0.1, 0.2))
+    record.end(ExchangeEvent.FAIL, 11.0, GatewayError("refused"))
+    assert not record.stream
+
+
 def test_table_names_every_state() -> None:
     """No state is without a row, and the terminal ones accept nothing but a late cancel."""
     assert set(TRANSITIONS) == set(ExchangeState)
