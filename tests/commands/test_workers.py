@@ -21,6 +21,7 @@ from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
 from tests.support.gateway import Rig, rig, until
 from tests.support.processes import free_port, spawned
+from tests.support.scripted import scripted
 
 
 async def command(*arguments: str) -> Result:
@@ -85,24 +86,12 @@ async def test_call_without_a_complete_reply_ends_at_its_limit(
     """With a silent and with a slow gateway."""
     monkeypatch.setattr(workers_cli, "CALL_TIMEOUT", 0.3)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        while not reader.at_eof():
-            writer.write(b" " if answer else b"")
-            await asyncio.sleep(0.02)
-        writer.close()
-        disconnected.set()
-
-    disconnected = asyncio.Event()
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
-        result = await asyncio.wait_for(command("list", "--url", url), 10)
-        await disconnected.wait()
+    async with scripted(answer, drip=b" " if answer else b"") as server:
+        result = await command("list", "--url", server.url)
+        await until(lambda: server.open == 0)
     assert (result.exit_code, result.output) == (
         1,
-        f"tito-gateway workers: no reply from {url} within 0.3 s\n",
+        f"tito-gateway workers: no reply from {server.url} within 0.3 s\n",
     )
 
 
@@ -110,13 +99,8 @@ async def test_call_without_a_complete_reply_ends_at_its_limit(
     "answer", [b"{}", b"[]", b'"x"', b"\xff", b'{"workers":null}', b'{"workers":[1]}', b'{"workers":[{}]}']
 )
 async def test_reply_of_another_server_is_one_line_of_error(answer: bytes) -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        result = await command("list", "--url", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with scripted(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer)) as server:
+        result = await command("list", "--url", server.url)
     assert (result.exit_code, result.output.count("\n")) == (1, 1)
     assert "no list of workers" in result.output or "200 without a JSON object" in result.output
 
@@ -137,22 +121,13 @@ async def test_wrong_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...
 
 async def test_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key of the flag, or else that of the environment."""
-    seen: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 403 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with scripted(b"HTTP/1.1 403 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n") as server:
         monkeypatch.setenv(KEY_VARIABLE, "from-outside")
         for given in ((), ("--admin-api-key", "hunter2")):
-            result = await command("list", "--url", url, *given)
+            result = await command("list", "--url", server.url, *given)
             assert result.output == "tito-gateway workers: the gateway replied 403\n"
-    assert b"\r\nauthorization: Bearer from-outside\r\n" in seen[0]
-    assert b"\r\nauthorization: Bearer hunter2\r\n" in seen[1]
+    assert b"\r\nauthorization: Bearer from-outside\r\n" in server.heads[0]
+    assert b"\r\nauthorization: Bearer hunter2\r\n" in server.heads[1]
 
 
 async def test_watch_runs_until_interrupted() -> None:

@@ -24,6 +24,7 @@ from tests.control.support import World, client
 from tests.support.calls import counted_calls
 from tests.support.gateway import RawClient, Rig, eventually, rig, until
 from tests.support.processes import free_port
+from tests.support.scripted import scripted
 
 GENERATE = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 VLLM, TOKENS = "/inference/v1/generate", {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 2}}
@@ -243,17 +244,10 @@ async def test_only_allowed_urls_are_registered() -> None:
 
 async def test_calls_do_not_wait_for_any_worker() -> None:
     """Registration and removal of a worker that hangs, refuses, has no address, or is no engine."""
-
-    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 302 X\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n")
-        writer.close()
-
-    server = await asyncio.start_server(redirect, "127.0.0.1", 0)
+    redirect = b"HTTP/1.1 302 X\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
     with silent_server() as hanging:
-        async with server, rig() as rigged:
-            odd = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            urls = [hanging, f"http://127.0.0.1:{free_port()}", "http://nowhere.invalid:1", odd]
+        async with scripted(redirect) as odd, rig() as rigged:
+            urls = [hanging, f"http://127.0.0.1:{free_port()}", "http://nowhere.invalid:1", odd.url]
             async with asyncio.timeout(4):  # a second each would be too much already
                 for url in urls:
                     assert (await registered(rigged, url)).status_code == 202

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
-from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -22,6 +21,7 @@ from gateway.upstream.address import Address
 from gateway.upstream.resolver import Resolver
 from tests.fleet.engine import EchoFormat, Engine, connected, engine
 from tests.support.gateway import until
+from tests.support.scripted import scripted
 
 ECHO: Any = EchoFormat()
 OTHER: Any = EchoFormat("other")
@@ -71,26 +71,11 @@ async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPat
 
 
 async def test_answer_that_arrives_byte_by_byte_ends_in_time() -> None:
-
-    arrived, gone = asyncio.Event(), asyncio.Event()
-
-    async def dribble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        arrived.set()
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-        with suppress(ConnectionError):
-            while not writer.transport.is_closing():
-                writer.write(b".")
-                await writer.drain()
-                await asyncio.sleep(0.01)
-        writer.transport.abort()
-        gone.set()
-
-    server = await asyncio.start_server(dribble, "127.0.0.1", 0)
-    async with server:
-        worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
-        while not arrived.is_set():  # on a busy machine even connecting may take longer than the limit
+    async with scripted(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n", drip=b".") as server:
+        worker = connected(Worker(Address.parse(server.url)))
+        while not server.heads:  # on a busy machine even connecting may take longer than the limit
             assert await ask(worker, ProbeRequest("GET", "/info"), answer_timeout=0.05) is None
-        await gone.wait()
+        await until(lambda: server.open == 0)
 
 
 async def test_answer_over_the_limit_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,15 +96,8 @@ async def test_answer_over_the_limit_is_none(monkeypatch: pytest.MonkeyPatch) ->
     "nonsense", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort", b"nonsense\r\n\r\n"]
 )
 async def test_broken_answer_is_none(nonsense: bytes) -> None:
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(nonsense)
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        worker = connected(Worker(Address.parse(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")))
+    async with scripted(nonsense) as server:
+        worker = connected(Worker(Address.parse(server.url)))
         assert await ask(worker, ProbeRequest("GET", "/info"), answer_timeout=1) is None
 
 

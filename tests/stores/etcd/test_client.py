@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from itertools import cycle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +19,7 @@ from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
 from tests.stores.watching import turns, watching
 from tests.support.gateway import until
+from tests.support.scripted import scripted
 
 RANGE = {"key": "eA=="}
 
@@ -41,22 +39,6 @@ def silent() -> Iterator[str]:
 def refused() -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
-
-
-@asynccontextmanager
-async def answering(*replies: bytes) -> AsyncIterator[str]:
-    """A URL where every request gets the next of ``replies``, in turn, and the end of the connection."""
-    turn = cycle(replies)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head.lower())
-        await reader.readexactly(int(length[1]) if length else 0)
-        writer.write(next(turn))
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 async def test_endpoints_that_fail_are_tried_last_from_then_on(
@@ -101,12 +83,12 @@ async def test_stream_that_does_not_begin_ends_at_its_deadline(silent: str) -> N
 )
 async def test_reply_that_is_not_one_of_etcd_is_an_error(reply: bytes) -> None:
     """For a call and for a stream."""
-    async with answering(reply) as url:
-        client = EtcdClient(EtcdAccess([url]))
+    async with scripted(reply) as server:
+        client = EtcdClient(EtcdAccess([server.url]))
         with pytest.raises(EtcdUnreachable):
             await ask(client)
         with pytest.raises(EtcdUnreachable):
-            async with client.stream(url, "/v3/watch", {}, until=within(20)) as messages:
+            async with client.stream(server.url, "/v3/watch", {}, until=within(20)) as messages:
                 async for _ in messages:
                     pass
 
@@ -128,10 +110,10 @@ async def test_error_in_a_stream_ends_it() -> None:
         b'{"result":{}}\n{"error":{"code":14,"message":"no leader"}}\n',
     ):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(error)
-        async with answering(head + error) as url:
+        async with scripted(head + error) as server:
             with pytest.raises(EtcdError, match="no leader"):
-                async with EtcdClient(EtcdAccess([url])).stream(
-                    url, "/v3/watch", {}, until=within(20)
+                async with EtcdClient(EtcdAccess([server.url])).stream(
+                    server.url, "/v3/watch", {}, until=within(20)
                 ) as found:
                     async for message in found:
                         assert message == {}
@@ -148,12 +130,12 @@ async def test_error_in_a_stream_ends_it() -> None:
 async def test_watch_that_ended_for_an_expired_login_logs_in_again(end: bytes) -> None:
     """Scripted, as a real server sends each of these only now and then."""
     ended, login = (b"HTTP/1.1 200 OK\r\n\r\n" + body for body in (end, b'{"token":"new"}'))
-    async with answering(login, ended, login, b'HTTP/1.1 200 OK\r\n\r\n{"result":{"created":true}}') as url:
-        client = EtcdClient(EtcdAccess([url], "gateway", "pass word"))
+    async with scripted(login, ended, login, b'HTTP/1.1 200 OK\r\n\r\n{"result":{"created":true}}') as server:
+        client = EtcdClient(EtcdAccess([server.url], "gateway", "pass word"))
         with pytest.raises(EtcdError, match="auth token|header is old"):
-            async with client.stream(url, "/v3/watch", {}, until=within(20)) as messages:
+            async with client.stream(server.url, "/v3/watch", {}, until=within(20)) as messages:
                 await anext(messages)
-        async with client.stream(url, "/v3/watch", {}, until=within(20)) as messages:
+        async with client.stream(server.url, "/v3/watch", {}, until=within(20)) as messages:
             assert await anext(messages) == {"created": True}
 
 
