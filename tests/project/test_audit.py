@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from scripts import audit
+from scripts.audit import NOT_ASKED, WRONG
 
-CLEAN: Mapping[str, Any] = {"dependencies": [{"name": "idna", "version": "3.20", "vulns": []}]}
 FLAW = {"id": "PYSEC-1", "fix_versions": ["3.21"]}
-FLAWED: Mapping[str, Any] = {"dependencies": [{"name": "idna", "version": "3.20", "vulns": [FLAW]}]}
-SKIPPED: Mapping[str, Any] = {"dependencies": [{"name": "idna", "skip_reason": "not found"}]}
-
-
-def _set_advisories(monkeypatch: pytest.MonkeyPatch, found: Mapping[str, Any] | str) -> None:
-    monkeypatch.setattr(audit, "advisories", lambda lock: found)
+PACKAGE = {"name": "idna", "version": "3.20"}
+CLEAN, FLAWED, SKIPPED = (
+    {"dependencies": [PACKAGE | more]}
+    for more in (dict[str, Any](vulns=[]), {"vulns": [FLAW]}, {"skip_reason": "not found"})
+)
+ANY, NONE = audit.ALLOWED, frozenset({"MIT"})
 
 
 @pytest.mark.parametrize(
-    ("found", "status"),
-    [(CLEAN, 0), (FLAWED, audit.WRONG), (SKIPPED, audit.NOT_ASKED), ("no such host", audit.NOT_ASKED)],
-    ids=["clean", "flawed", "skipped", "unreachable"],
+    ("found", "flags", "licences", "status", "printed"),
+    [
+        (CLEAN, [], ANY, 0, ""),
+        (FLAWED, [], ANY, WRONG, "PYSEC-1"),
+        (SKIPPED, [], ANY, NOT_ASKED, "ADVISORIES WERE NOT CHECKED"),
+        ("no such host", [], ANY, NOT_ASKED, "ADVISORIES WERE NOT CHECKED"),
+        ("no such host", ["--or-say-so"], ANY, 0, "ADVISORIES WERE NOT CHECKED"),
+        ("no such host", ["--or-say-so"], NONE, WRONG, "ADVISORIES WERE NOT CHECKED"),
+    ],
 )
-def test_audit_ends_as_the_advisories_say(
-    found: Mapping[str, Any] | str,
+def test_audit_ends_as_licences_and_advisories_say(
+    found: Any,
+    flags: list[str],
+    licences: frozenset[str],
     status: int,
+    printed: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A package without an answer does not count as a package without vulnerabilities."""
-    _set_advisories(monkeypatch, found)
-    assert audit.main([]) == status
+    monkeypatch.setattr(audit, "advisories", lambda lock: found)
+    monkeypatch.setattr(audit, "ALLOWED", licences)
+    assert audit.main(flags) == status
     out = capsys.readouterr().out
-    assert ("ADVISORIES WERE NOT CHECKED" in out) is (status == audit.NOT_ASKED)
-    assert ("PYSEC-1" in out) is (status == audit.WRONG)
-
-
-def test_audit_without_an_answer_reports_it_and_still_fails_for_a_licence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _set_advisories(monkeypatch, "no such host")
-    assert audit.main(["--or-say-so"]) == 0
-    assert "ADVISORIES WERE NOT CHECKED" in capsys.readouterr().out
-    monkeypatch.setattr(audit, "ALLOWED", frozenset({"MIT"}))
-    assert audit.main(["--or-say-so"]) == audit.WRONG
+    for text in ("PYSEC-1", "ADVISORIES WERE NOT CHECKED"):
+        assert (text in out) is (text == printed)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,6 @@ def test_expression_is_allowed_if_a_licence_may_be_chosen(expression: str, fine:
 
 
 def test_every_package_of_the_locks_is_checked() -> None:
-    """Each line with a version; those of the product are among them."""
     product, everything = audit.pins(audit.PRODUCT.read_text()), audit.pins(audit.ALL.read_text())
     assert len(everything) == audit.ALL.read_text().count("==") > len(product) > 20
     assert set(product) <= set(everything)

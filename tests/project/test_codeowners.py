@@ -12,12 +12,8 @@ import pytest
 from gateway.formats.registry import load_formats
 
 ROOT = Path(__file__).parents[2]
-RULES = [
-    (pattern, owners)
-    for line in (ROOT / "CODEOWNERS").read_text().splitlines()
-    if line and not line.startswith("#")
-    for pattern, *owners in [line.split()]
-]
+LINES = [line for line in (ROOT / "CODEOWNERS").read_text().splitlines() if line and not line.startswith("#")]
+RULES = [(pattern, owners) for pattern, *owners in map(str.split, LINES)]
 
 
 @cache
@@ -31,8 +27,7 @@ def paths() -> tuple[str, ...]:
 
 def folders(tree: str) -> set[str]:
     """The names of the folders in ``tree``."""
-    below = (path.removeprefix(f"{tree}/") for path in paths() if path.startswith(f"{tree}/"))
-    return {path.partition("/")[0] for path in below if "/" in path}
+    return {path.split("/")[tree.count("/") + 1] for path in paths() if re.match(rf"{tree}/[^/]+/", path)}
 
 
 def covers(pattern: str, path: str) -> bool:
@@ -54,30 +49,23 @@ def test_every_path_has_an_owner() -> None:
 @pytest.mark.parametrize("tree", ["gateway/formats", "fixtures", "tests/formats"])
 def test_every_folder_of_an_engine_has_a_line_of_its_own(tree: str) -> None:
     """No catch-all decides for a format's code, its fixtures or its tests."""
-    found = folders(tree)
-    assert found
-    for path in paths():
-        for folder in found:
-            if path.startswith(f"{tree}/{folder}/"):
-                assert rule_of(path) == f"/{tree}/{folder}/"
+    assert folders(tree)
+    for folder in folders(tree):
+        inside = [path for path in paths() if path.startswith(f"{tree}/{folder}/")]
+        assert {rule_of(path) for path in inside} == {f"/{tree}/{folder}/"}
 
 
 @pytest.mark.parametrize("name", load_formats())
 def test_format_has_one_owner_in_all_its_places(name: str) -> None:
     places = ("gateway/formats", "gateway/sim", "fixtures", "tests/formats")
-    owners = {tuple(dict((p, tuple(o)) for p, o in RULES)[f"/{place}/{name}/"]) for place in places}
-    assert len(owners) == 1
+    assert len({tuple(dict(RULES)[f"/{place}/{name}/"]) for place in places}) == 1
 
 
-def test_every_package_has_a_line() -> None:
-    """A folder of the package is owned on purpose, and so are its tests."""
+def test_every_package_has_a_line_and_every_line_names_owners_and_covers_something() -> None:
+    """A line for a removed path would apply to its successor. A package may have no tests yet."""
     for tree in ("gateway", "tests"):
         for package in folders(tree):
             assert any(pattern.startswith(f"/{tree}/{package}/") for pattern, _ in RULES), package
-
-
-def test_every_line_names_owners_and_covers_something() -> None:
-    """A line for a removed path would apply to its successor. A package may have no tests yet."""
     for pattern, owners in RULES:
         assert owners and all(re.fullmatch(r"@[\w-]+/[\w-]+", owner) for owner in owners), pattern
         package = pattern.replace("/tests/", "/gateway/", 1)

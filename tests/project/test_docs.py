@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,59 +18,59 @@ from gateway.settings import Settings, flag_of, variable_of
 from gateway.telemetry.access_log_line import AccessLogLine
 
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
-ERRORS = (ROOT / "docs" / "errors.md").read_text()
-README = (ROOT / "README.md").read_text()
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "SECURITY.md"]
-
-KINDS = {
-    kind.code: kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, GatewayError)
-}
+PAGES = {page.stem: page for page in (*sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("*.md")))}
+TEXTS = {name: page.read_text() for name, page in PAGES.items()}
+CONFIGURATION, README = TEXTS["configuration"], TEXTS["README"]
+#: Products that docs/reliability.md measures.
+PEERS = {"sglang-router", "smg", "vllm-router", "Dynamo"}
 
 
 def rows(page: str) -> list[list[str]]:
-    """The cells of all rows of the tables in ``page``."""
+    """The cells of all rows of the tables in ``page``, headings included."""
     return [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
 
 
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_every_setting_has_its_row_with_flag_variable_default_and_meaning(name: str) -> None:
-    field = Settings.model_fields[name]
-    default = field.default
-    if default in (None, ()):
-        shown = ""
-    else:
-        shown = f"`{str(default).lower() if isinstance(default, bool) else default}`"
-    row = f"| `{flag_of(name)}` | `{variable_of(field)}` | {shown} | {field.description} |"
-    assert row in CONFIGURATION.splitlines()
+def lines_with(start: str, page: str) -> list[str]:
+    return [line for line in page.splitlines() if line.startswith(start)]
 
 
-def test_configuration_page_has_the_settings_in_order_and_no_others() -> None:
-    documented = re.findall(r"^\| `(--[a-z-]+)` \|", CONFIGURATION, re.MULTILINE)
-    assert documented == [flag_of(name) for name in Settings.model_fields]
+def section(page: str, title: str) -> str:
+    return TEXTS[page].split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-def test_configuration_page_has_a_part_for_each_section_by_its_name() -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_all_that_a_page_leads_to_exists_and_nothing_is_left_of_a_merge(name: str) -> None:
+    """Links within the project, and tests in backquotes."""
+    page, text = PAGES[name], TEXTS[name]
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+    for file, test in re.findall(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`", text):
+        assert (ROOT / file).is_file(), file
+        source = (ROOT / file).read_text()
+        assert not test or re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{file}::{test}"
+    assert re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", text, re.MULTILINE) == []
+
+
+def test_configuration_page_has_each_setting_in_order_with_flag_variable_default_and_meaning() -> None:
+    expected = []
+    for name, field in Settings.model_fields.items():
+        default = str(field.default).lower() if isinstance(field.default, bool) else field.default
+        shown = "" if default in (None, ()) else f"`{default}`"
+        expected.append(f"| `{flag_of(name)}` | `{variable_of(field)}` | {shown} | {field.description} |")
+    assert lines_with("| `--", CONFIGURATION) == expected
     titles = re.findall(r"\n## ([^\n]+)\n\n\| flag \|", CONFIGURATION)
     assert [f"{title}." for title in titles] == [base.__doc__ for base in reversed(Settings.__bases__)]
 
 
-@pytest.mark.parametrize("code", KINDS)
-def test_every_error_has_its_row_with_status_source_and_type(code: str) -> None:
-    kind = KINDS[code]
-    assert f"| `{code}` | {kind.status} | {kind.source} | {kind.error_type} | " in ERRORS
-
-
-def test_errors_page_has_no_code_that_does_not_exist() -> None:
-    assert sorted(re.findall(r"^\| `(\w+)` \|", ERRORS, re.MULTILINE)) == sorted(KINDS)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_within_the_project_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+def test_errors_page_has_each_code_with_status_source_and_type() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    expected = [
+        [f"`{kind.code}`", str(kind.status), kind.source, kind.error_type]
+        for kind in kinds
+        if issubclass(kind, GatewayError)
+    ]
+    shown = [row[:4] for row in rows(TEXTS["errors"]) if re.fullmatch(r"`\w+`", row[0])]
+    assert sorted(shown) == sorted(expected)
 
 
 def test_every_field_of_an_access_log_line_has_its_row_in_order() -> None:
@@ -80,14 +81,13 @@ def test_every_field_of_an_access_log_line_has_its_row_in_order() -> None:
 
 def joined_keys(title: str) -> dict[str, str]:
     """Key of the reply -> what it comes from, as the page has it for an engine."""
-    page = (ROOT / "docs" / "joined-streams.md").read_text()
-    section = page.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    named = [(name, row[1]) for row in rows(section) for name in re.findall(r"`(\w+)`", row[0])]
+    table = rows(section("joined-streams", title))
+    named = [(name, row[1]) for row in table for name in re.findall(r"`(\w+)`", row[0])]
     assert len({name for name, _ in named}) == len(named)
     return dict(named)
 
 
-def test_joined_streams_page_has_every_key_of_sglang_with_what_becomes_of_it() -> None:
+def test_joined_streams_page_has_every_key_of_both_engines_with_what_becomes_of_it() -> None:
     meanings = {
         sglang_rules.MergeRule.APPEND: "all events, one part after another",
         sglang_rules.MergeRule.MOST: "the largest value of all events",
@@ -98,13 +98,9 @@ def test_joined_streams_page_has_every_key_of_sglang_with_what_becomes_of_it() -
         sglang_rules.MergeRule.MEMBERS: "its members, each as below",
         sglang_rules.MergeRule.PER_INDEX: "**in no reply**",
     }
-    keys = joined_keys("SGLang")
-    assert keys.keys() == {*sglang_rules.TOP, *sglang_rules.META}
-    for name, rule in {**sglang_rules.TOP, **sglang_rules.META}.items():
-        assert keys[name].startswith(meanings[rule]), name
-
-
-def test_joined_streams_page_has_every_key_of_vllm_and_knows_which_are_null() -> None:
+    keys, rules = joined_keys("SGLang"), {**sglang_rules.TOP, **sglang_rules.META}
+    assert keys.keys() == rules.keys()
+    assert [name for name, rule in rules.items() if not keys[name].startswith(meanings[rule])] == []
     keys = joined_keys("vLLM")
     assert set(keys) == set(vllm_rules.REPLY)
     assert {name for name, source in keys.items() if source.startswith("**null")} == {
@@ -113,31 +109,47 @@ def test_joined_streams_page_has_every_key_of_vllm_and_knows_which_are_null() ->
 
 
 def test_paths_of_the_deployment_page_are_the_gateways() -> None:
-    page = (ROOT / "docs" / "deployment.md").read_text()
+    page = TEXTS["deployment"]
     tabled = {path for row in rows(page) for path in re.findall(r"`(/\w+)`", row[0])}
     probed = set(re.findall(r"httpGet: \{path: (/\w+),", page))
     assert len(tabled) >= 5 and len(probed) >= 2
     assert tabled | probed <= set(reserved(Settings()))
 
 
-def test_flags_named_in_the_readme_exist() -> None:
+def test_readme_has_flags_policies_and_the_version_of_python_that_exist() -> None:
     known = {flag_of(name) for name in Settings.model_fields} | {"--port", "--once"}
     assert set(re.findall(r"`(--[a-z-]+)", README)) <= known
-
-
-def test_readme_lists_the_policies() -> None:
-    [row] = [line for line in README.splitlines() if line.startswith("| `--router-mode`")]
+    [row] = lines_with("| `--router-mode`", README)
     assert set(re.findall(r"`(\w+)`", row)) == set(POLICIES)
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    assert f"Python {needed.removeprefix('>=')} or newer" in README
 
 
-@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda page: page.name)
-def test_page_holds_nothing_that_a_merge_left(page: Path) -> None:
-    assert re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(), re.MULTILINE) == []
+def test_testing_page_has_each_promise_in_order_with_a_home_of_its_own_and_a_black_box_test() -> None:
+    promises = re.findall(r"^\| (P\d+) \| .+\. \| `(\S+::\S+)` \| `(\S+::\S+)` \|$", TEXTS["testing"], re.M)
+    assert [name for name, *_ in promises] == [f"P{number}" for number in range(1, 18)]
+    assert len({home for _, home, _ in promises}) == len(promises)
+    assert [name for name, home, black_box in promises if home == black_box] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_test_that_a_page_names_exists(page: Path) -> None:
-    for file, name in re.findall(r"`(tests/[\w/.]+\.py)(?:::(\w+))?`", page.read_text()):
-        assert (ROOT / file).is_file(), file
-        source = (ROOT / file).read_text()
-        assert not name or re.search(rf"^(async )?def {name}\(", source, re.MULTILINE), f"{file}::{name}"
+def test_reliability_page_has_each_case_with_its_report_what_peers_do_and_the_tests_that_hold_it() -> None:
+    """No row promises what nothing holds; each file of these tests and each peer's version is named."""
+    page = section("reliability", "The field's failures")
+    table = rows(page)[2:]
+    assert len(table) == 15
+    for case, peers, ours, _ in table:
+        assert re.search(r"\]\(https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+\)", case)
+        assert peers in ("not measured", "the same") or any(peer in peers for peer in PEERS)
+        assert ours
+    named = [set(re.findall(r"`(test_\w+\.py)`", row[3])) for row in table]
+    assert all(named) and all(re.search(rf"{peer} \d+\.\d+", page) for peer in PEERS)
+    files = {file.name: file.read_text() for file in ROOT.glob("tests/chaos/test_*.py")}
+    assert set().union(*named) == files.keys()
+    assert [name for name, text in files.items() if "\nasync def test_" not in text] == []
+
+
+def test_every_line_of_the_threat_model_names_a_test() -> None:
+    model = rows(section("SECURITY", "What each attacker can reach"))
+    lines = [row for row in model if row[-1] != "test" and not row[-1].endswith("-")]
+    assert len(lines) > 30
+    assert [row for row in lines if not re.fullmatch(r"`tests/\S+`", row[-1])] == []

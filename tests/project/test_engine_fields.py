@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts import engine_fields
-from scripts.engine_fields import SOURCES, Missing, class_fields, differences, known_fields, main
+from scripts.engine_fields import SOURCES, Missing, class_fields, known_fields, main
 
 SOURCE = '''
 from typing import ClassVar
@@ -41,51 +41,30 @@ def package(tmp_path: Path) -> Path:
     return tmp_path / "engine"
 
 
-def test_fields_are_the_annotated_public_ones(package: Path) -> None:
-    """No constants, no properties, nothing private, each name once however many classes have it."""
-    assert class_fields(package, files="api/*.py", classes=["Request"]) == ["first", "second"]
-    assert class_fields(package, files="**/*.py", classes=["Request", "Gone", "Choice"]) == [
-        "first",
-        "second",
-        "fourth",
-    ]
-
-
-def test_class_that_is_nowhere_is_named(package: Path) -> None:
-    """A source that has moved is not an engine without fields."""
+def test_fields_are_the_annotated_public_ones_of_the_classes_that_are_found(package: Path) -> None:
+    """Each name once. A source that has moved is not an engine without fields."""
+    found = class_fields(package, files="**/*.py", classes=["Request", "Gone", "Choice"])
+    assert found == ["first", "second", "fourth"]
     with pytest.raises(Missing, match="no class Gone in engine/api/"):
         class_fields(package, files="api/*.py", classes=["Gone"])
 
 
 @pytest.mark.parametrize("engine", sorted(SOURCES))
 def test_every_group_of_a_format_is_looked_for(engine: str) -> None:
-    """The places and the table belong together."""
     assert SOURCES[engine].keys() == known_fields(engine).keys()
 
 
-def test_new_and_removed_fields_are_reported_apart(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New is a field that only the engine has, gone one that only the format has."""
-    monkeypatch.setattr(
-        engine_fields,
-        "SOURCES",
-        {"vllm": {"request": lambda found: class_fields(found, files="api/*.py", classes=["Request"])}},
-    )
-    monkeypatch.setattr(engine_fields, "known_fields", lambda engine: {"request": {"first": 1, "old": 2}})
-    found = differences("vllm", package)
-    assert [str(difference) for difference in found] == ["new request.second", "gone request.old"]
-
-
-def test_program_says_what_it_found(
+def test_program_lists_new_and_removed_fields_and_fails_for_new_ones(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """1 for something new, 0 for nothing, 2 where it cannot tell."""
-    monkeypatch.setattr(
-        engine_fields,
-        "SOURCES",
-        {"vllm": {"request": lambda found: class_fields(found, files="api/*.py", classes=["Request"])}},
-    )
+    """Its status is 2 where it cannot tell."""
+
+    def locate(found: Path) -> list[str]:
+        return class_fields(found, files="api/*.py", classes=["Request"])
+
+    monkeypatch.setattr(engine_fields, "SOURCES", {"vllm": {"request": locate}})
     for known, code, output in (
-        ({"first": 1}, 1, "new request.second\n"),
+        ({"first": 1, "old": 1}, 1, "new request.second\ngone request.old\n"),
         ({"first": 1, "second": 1, "old": 1}, 0, "gone request.old\n"),
         ({"first": 1, "second": 1}, 0, ""),
     ):
