@@ -61,11 +61,6 @@ def test_path_that_cannot_be_matched_is_refused(path: str, message: str) -> None
     assert repr(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["/", "/a:b", "/a*b", "/v1/x-y_z.~", "/generate/"])
-def test_plain_path_is_accepted(path: str) -> None:
-    validate_catalog([at(path)])
-
-
 @pytest.mark.parametrize(
     ("path", "own"),
     [
@@ -85,6 +80,7 @@ def test_path_of_the_gateway_itself_is_refused(path: str, own: str) -> None:
 @pytest.mark.parametrize(
     ("path", "own"),
     [
+        *((path, "/metrics") for path in ("/", "/a:b", "/a*b", "/v1/x-y_z.~", "/generate/")),
         ("/health2", "/health"),
         ("/workers", "/workers/{worker_id}"),
         ("/workers/a/b", "/workers/{worker_id}"),
@@ -92,7 +88,7 @@ def test_path_of_the_gateway_itself_is_refused(path: str, own: str) -> None:
         ("/axb/c", "/a.b/{name}"),
     ],
 )
-def test_path_beside_those_of_the_gateway_is_accepted(path: str, own: str) -> None:
+def test_plain_path_beside_those_of_the_gateway_is_accepted(path: str, own: str) -> None:
     """A template takes one segment, and a dot is a dot."""
     validate_catalog([at(path)], reserved=[own])
 
@@ -140,7 +136,6 @@ def test_path_that_several_formats_declare_is_for_all_of_them() -> None:
 def test_declarations_that_contradict_each_other_are_refused(
     one: Mapping[str, Any], other: Mapping[str, Any], message: str
 ) -> None:
-    """Both formats are named."""
     with pytest.raises(CatalogError, match=message):
         engine_routes([declaring("a", **one), declaring("b", **other)])
 
@@ -160,7 +155,7 @@ class Choosy(VllmFormat):
 
 
 def test_each_format_is_given_the_settings_it_declares() -> None:
-    """A format that declares none of the chosen ones is returned as it is."""
+    """A format that declares none of the chosen ones is returned as it is; an error names the format."""
     given = {name: Choosy(name) for name in ("sglang", "vllm", "other")}
     chosen = {"sglang_stream_mode": "incremental", "passthrough_engine_errors": "true", "vocab_size": "9"}
     made: Mapping[str, Any] = configured_formats(given, chosen)
@@ -169,9 +164,6 @@ def test_each_format_is_given_the_settings_it_declares() -> None:
     assert made["vllm"].chosen == shared
     assert made["other"] is given["other"]
     assert configured_formats(given, {})["sglang"] is given["sglang"]
-
-
-def test_value_that_a_format_refuses_is_a_start_up_error_that_names_both() -> None:
     with pytest.raises(CatalogError, match="format 'vllm': passthrough_engine_errors: no such value"):
         configured_formats({"vllm": Choosy("vllm")}, {"passthrough_engine_errors": "bad"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway import errors
-from gateway.errors import GatewayError, InvalidRequest, Source, error_type_of
+from gateway.errors import GatewayError, Source, error_type_of
 
 #: name -> code, status, source, error_type, retry_after.
 TAXONOMY = {
@@ -35,25 +35,24 @@ TAXONOMY = {
 }
 
 
-def kinds() -> dict[str, type[GatewayError]]:
-    return {
-        name: kind
-        for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, GatewayError)
-    }
+KINDS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, GatewayError)
+}
 
 
 def test_taxonomy_is_complete() -> None:
     """No kind is missing from the table, and none is in it twice under one code."""
-    assert set(kinds()) == set(TAXONOMY)
-    assert len({kind.code for kind in kinds().values()}) == len(TAXONOMY)
+    assert KINDS.keys() == TAXONOMY.keys()
+    assert len({kind.code for kind in KINDS.values()}) == len(TAXONOMY)
 
 
 @pytest.mark.parametrize("name", TAXONOMY)
 def test_kind_of_failure(name: str) -> None:
     """Each kind keeps its message and cause, and says what the table says."""
     cause = OSError("why")
-    error = kinds()[name]("what happened", cause=cause)
+    error = KINDS[name]("what happened", cause=cause)
     assert (error.code, error.status, error.source, error.error_type, error.retry_after) == TAXONOMY[name]
     assert (error.message, error.cause, str(error)) == ("what happened", cause, "what happened")
 
@@ -61,41 +60,27 @@ def test_kind_of_failure(name: str) -> None:
 @pytest.mark.parametrize("name", TAXONOMY)
 def test_passing_failure_is_no_refusal(name: str) -> None:
     """What may be tried again is never a 4xx that clients take for final, and says when to come back."""
-    kind = kinds()[name]
+    kind = KINDS[name]
     if kind.retry_after is not None:
         assert kind.status == 503
     if kind.source is not Source.DOWNSTREAM:
         assert kind.status >= 500
 
 
-def test_field_at_fault_is_named() -> None:
-    """A bad request can point at its field."""
-    assert InvalidRequest("bad", param="rid").param == "rid"
-    assert InvalidRequest("bad").param is None
+LABELS = {
+    "": (200, 204, 302, 399),
+    "validation": (400, 413, 422),
+    "not_found": (404,),
+    "overload": (429, 529),
+    "cancelled": (499,),
+    "internal": (500, 502, 599),
+    "not_implemented": (501,),
+    "unavailable": (503,),
+    "response_timeout": (504,),
+}
 
 
-@pytest.mark.parametrize(
-    ("status", "label"),
-    [
-        (200, ""),
-        (204, ""),
-        (302, ""),
-        (399, ""),
-        (400, "validation"),
-        (404, "not_found"),
-        (413, "validation"),
-        (422, "validation"),
-        (429, "overload"),
-        (499, "cancelled"),
-        (500, "internal"),
-        (501, "not_implemented"),
-        (502, "internal"),
-        (503, "unavailable"),
-        (504, "response_timeout"),
-        (529, "overload"),
-        (599, "internal"),
-    ],
-)
-def test_label_of_an_engines_status(status: int, label: str) -> None:
+@pytest.mark.parametrize("label", LABELS)
+def test_label_of_an_engines_status(label: str) -> None:
     """Every status an engine may send has a label, and a success has none."""
-    assert error_type_of(status) == label
+    assert {error_type_of(status) for status in LABELS[label]} == {label}
