@@ -14,10 +14,8 @@ from gateway.proxy.live import STREAM_LINGER
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.request_log import Arrival
 from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, rig, until
-from tests.support.generate import JSON, KINDS, body_of
+from tests.support.generate import ABORT, ID, JSON, KINDS, abort_of, body_of, finish_of
 
-FIELD = {"sglang": "rid", "vllm": "request_id"}
-ABORT = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}
 #: Ids that something between a client and an engine could spell in another way.
 ODD = {
     "emoji": "job-🎉👩‍🚀",
@@ -36,7 +34,7 @@ ODD = {
 
 
 def named(kind: str, name: object, tokens: int = 3, *, stream: bool = False) -> dict[str, object]:
-    return body_of(kind, tokens, stream, **{FIELD[kind]: name})
+    return body_of(kind, tokens, stream, **{ID[kind]: name})
 
 
 def shown(kind: str, document: Any) -> str:
@@ -46,14 +44,8 @@ def shown(kind: str, document: Any) -> str:
     return str(document["request_id"]).removeprefix("generate-tokens-")
 
 
-def spelled_at_the_engine(kind: str, arrival: Arrival) -> str:
+def spelled_at_the_engine(arrival: Arrival) -> str:
     return arrival.ids[0].removeprefix("generate-tokens-")
-
-
-def finish(kind: str, event: Any) -> str:
-    if kind == "sglang":
-        return str(event["meta_info"]["finish_reason"]["type"])
-    return str(event["choices"][0]["finish_reason"])
 
 
 def expected_at_the_engine(kind: str, sent: bytes, name: object, dispatch: object) -> bytes:
@@ -98,10 +90,9 @@ class Stage:
         self.jobs.append(job)
         return job
 
-    async def abort(self, *names: str) -> int:
-        bodies = [{"rid": name} for name in names] if self.kind == "sglang" else [{"request_ids": names}]
-        replies = [await self.gateway.client.post(ABORT[self.kind], json=body) for body in bodies]
-        return sum(reply.json()["aborted"] for reply in replies)
+    async def abort(self, name: str) -> int:
+        reply = await self.gateway.client.post(ABORT[self.kind], json=abort_of(self.kind, name))
+        return int(reply.json()["aborted"])
 
     async def ask(self, body: object, **headers: str) -> tuple[Any, Arrival]:
         """A unary exchange: its reply, and what the engine got of it."""
@@ -123,7 +114,7 @@ async def stage(kind: str, token_delay: float = 0.01) -> AsyncIterator[Stage]:
 
 def assert_ran_to_its_end(kind: str, name: str, events: list[Any]) -> None:
     assert {shown(kind, event) for event in events} == {name}
-    assert finish(kind, events[-1]) == "length"
+    assert finish_of(kind, events[-1]) == "length"
 
 
 DIFFERENT = [("job-1", "job-10"), ("job-10", "job-1"), ("", "x"), ("x", "")]
@@ -143,7 +134,7 @@ async def test_ending_one_exchange_touches_no_other_whatever_they_are_called(
     async with stage(kind) as on:
         ending, staying = await on.start(first), await on.start(second)
         bodies = [arrival.body for arrival in generates(on.sim)]
-        inner = [spelled_at_the_engine(kind, arrival) for arrival in generates(on.sim)]
+        inner = [spelled_at_the_engine(arrival) for arrival in generates(on.sim)]
         if end == "leave":
             ending.client.leave(reset=True)
             await on.sim.client_gone(1)
@@ -160,38 +151,22 @@ async def test_ending_one_exchange_touches_no_other_whatever_they_are_called(
 async def test_engine_id_of_an_ended_stream_is_not_reused_for_some_seconds(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine may abort what runs under it 2 s later; a unary reply leaves nothing behind."""
+    """An engine may abort what runs under it 2 s later."""
     async with stage(kind) as on:
-        for _ in range(2):
-            _, arrival = await on.ask(named(kind, "unary"))
-            assert spelled_at_the_engine(kind, arrival) == "unary"
         assert STREAM_LINGER > 2
         for name in ("stream", "stream-2"):
             assert_ran_to_its_end(kind, "stream", await (await on.start("stream", 2)).rest())
             reply, arrival = await on.ask(named(kind, name))
             assert shown(kind, reply) == name
-            assert spelled_at_the_engine(kind, arrival) not in ("stream", "stream-2")
+            assert spelled_at_the_engine(arrival) not in ("stream", "stream-2")
         monkeypatch.setattr(live, "STREAM_LINGER", 0.01)
         await (await on.start("soon", 2)).rest()
 
         async def free() -> bool:
             _, arrival = await on.ask(named(kind, "soon"))
-            return spelled_at_the_engine(kind, arrival) == "soon"
+            return spelled_at_the_engine(arrival) == "soon"
 
         await eventually(free)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_abort_of_an_id_ends_all_that_run_under_it(kind: str) -> None:
-    """That is what the id means to the clients; a third exchange goes on."""
-    async with stage(kind) as on:
-        twins, other = [await on.start("twin"), await on.start("twin")], await on.start("twin-2")
-        assert await on.abort("twin") == 2
-        for job in twins:
-            events = await job.rest()
-            assert finish(kind, events[-1]) == "abort"
-            assert {shown(kind, event) for event in events} == {"twin"}
-        assert_ran_to_its_end(kind, "twin-2", await other.rest())
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["free", "in-flight"])
@@ -200,11 +175,11 @@ async def test_abort_of_an_id_ends_all_that_run_under_it(kind: str) -> None:
 async def test_client_sees_its_own_id_however_it_is_spelled(kind: str, name: str, taken: bool) -> None:
     """Unary and stream, also where the engine had to be given another one."""
     async with stage(kind) as on:
-        holder = await on.start(name, 200) if taken else None
+        holder = await on.start(name, 2000) if taken else None
         sent = json.dumps(named(kind, name)).encode()
         reply, arrival = await on.ask(sent)
         assert shown(kind, reply) == name
-        dispatch = spelled_at_the_engine(kind, arrival)
+        dispatch = spelled_at_the_engine(arrival)
         assert arrival.body == expected_at_the_engine(kind, sent, name, dispatch)
         if taken:
             assert dispatch not in (name, "")
@@ -236,27 +211,27 @@ async def test_escaped_id_is_the_id_it_means(kind: str) -> None:
         other = json.dumps(named(kind, "@")).encode().replace(b"@", b"caf\xc3\xa9\\/1")
         reply, arrival = await on.ask(other)
         assert shown(kind, reply) == "café/1"
-        dispatch = spelled_at_the_engine(kind, arrival).encode()
+        dispatch = spelled_at_the_engine(arrival).encode()
         assert arrival.body == (other if kind == "vllm" else other.replace(b"caf\xc3\xa9\\/1", dispatch))
         assert await on.abort("café/1") == 1
-        assert finish(kind, (await running.rest())[-1]) == "abort"
+        assert finish_of(kind, (await running.rest())[-1]) == "abort"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_id_can_be_used_again_right_after_its_end(kind: str) -> None:
-    """A completed one as it is; the engine may still be at work under a cancelled one."""
+    """A completed unary one as it is; the engine may still be at work under a cancelled one."""
     async with stage(kind) as on:
         for _ in range(3):
             reply, arrival = await on.ask(named(kind, "again"))
-            assert (shown(kind, reply), spelled_at_the_engine(kind, arrival)) == ("again", "again")
+            assert shown(kind, reply) == spelled_at_the_engine(arrival) == "again"
         for round in (1, 2):
             leaver = await on.start("again", 200)
             leaver.client.leave(reset=True)
             await on.sim.client_gone(round)
             reply, arrival = await on.ask(named(kind, "again"))
             assert shown(kind, reply) == "again"
-            assert spelled_at_the_engine(kind, arrival) != "again"
-            assert finish(kind, reply) == "length"
+            assert spelled_at_the_engine(arrival) != "again"
+            assert finish_of(kind, reply) == "length"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -265,25 +240,26 @@ async def test_id_in_header_and_body_is_taken_in_the_order_of_the_engine(kind: s
         reply, _ = await on.ask(named(kind, "of-body"), **{"x-request-id": "of-header"})
         assert shown(kind, reply) == ("of-body" if kind == "sglang" else "of-header")
         reply, arrival = await on.ask(body_of(kind), **{"x-request-id": "of-header"})
-        assert shown(kind, reply) == spelled_at_the_engine(kind, arrival) == "of-header"
-        reply, arrival = await on.ask(body_of(kind))
-        assert len(shown(kind, reply)) == 32
+        assert shown(kind, reply) == spelled_at_the_engine(arrival) == "of-header"
+        made = await on.gateway.client.post(KINDS[kind], json=body_of(kind))
+        assert len(shown(kind, made.json())) == 32
+        assert made.headers["x-request-id"] == shown(kind, made.json())
         reply, arrival = await on.ask(body_of(kind), **{"x-request-id": ""})
-        assert shown(kind, reply) == ("" if kind == "vllm" else spelled_at_the_engine(kind, arrival))
-        assert spelled_at_the_engine(kind, arrival)
+        assert shown(kind, reply) == ("" if kind == "vllm" else spelled_at_the_engine(arrival))
+        assert spelled_at_the_engine(arrival)
 
 
 async def test_id_with_blanks_at_its_ends_is_in_the_reply_and_in_no_header() -> None:
     """A header line cannot hold them, and a name that is only nearly the client's is not its own."""
     async with stage("sglang") as on:
-        for name, line in (("whole", "whole"), (" padded ", None), ("   ", None), ("", None)):
+        for name, line in (("whole", "whole"), (" a", None), ("a ", None), ("   ", None), ("", None)):
             reply = await on.gateway.client.post("/generate", json=named("sglang", name))
             assert shown("sglang", reply.json()) == name
             assert reply.headers.get("x-request-id") == line
 
 
-def _batch(names: object, tokens: int = 3, *, stream: bool = False) -> dict[str, object]:
-    return {**named("sglang", names, tokens, stream=stream), "input_ids": [[1, 2], [3, 4]]}
+def _batch(names: object) -> dict[str, object]:
+    return {**named("sglang", names), "input_ids": [[1, 2], [3, 4]]}
 
 
 async def test_batch_with_a_list_of_ids_keeps_each_in_its_place() -> None:
@@ -292,7 +268,7 @@ async def test_batch_with_a_list_of_ids_keeps_each_in_its_place() -> None:
     async with stage("sglang") as on:
         reply, arrival = await on.ask(_batch(names))
         assert [shown("sglang", item) for item in reply] == arrival.ids == names
-        holder = await on.start("right-hand", 200)
+        holder = await on.start("right-hand", 2000)
         sent = json.dumps(_batch(names)).encode()
         reply, arrival = await on.ask(sent)
         assert [shown("sglang", item) for item in reply] == names
@@ -307,7 +283,7 @@ async def test_batch_with_one_id_numbers_its_prompts_as_the_engine_does() -> Non
     async with stage("sglang") as on:
         reply, _ = await on.ask(_batch("both"))
         assert [shown("sglang", item) for item in reply] == ["both_0", "both_1"]
-        holder = await on.start("both", 200)
+        holder = await on.start("both", 2000)
         reply, arrival = await on.ask(_batch("both"))
         assert [shown("sglang", item) for item in reply] == ["both_0", "both_1"]
         assert not any(inner.startswith("both") for inner in arrival.ids)
@@ -315,27 +291,22 @@ async def test_batch_with_one_id_numbers_its_prompts_as_the_engine_does() -> Non
         await holder.rest()
 
 
-async def test_abort_of_one_id_of_a_list_ends_that_prompt_only() -> None:
-    async with stage("sglang") as on:
-        names = ["left", "right"]
-        running = await on.start(names, input_ids=[[1, 2], [3, 4]])
-        assert await on.abort("left") == 1
-        last = {shown("sglang", event): event for event in await running.rest()}
-        assert {name: finish("sglang", last[name]) for name in names} == {"left": "abort", "right": "length"}
-        assert [call.ids for call in on.sim.aborts] == [("left",)]
-
-
 @pytest.mark.parametrize("end", ["leave", "abort"])
-async def test_batch_that_ends_early_touches_no_other_exchange(end: str) -> None:
+async def test_batch_or_prompt_of_it_that_ends_early_touches_no_other(end: str) -> None:
+    """An abort of one id of its list ends that prompt only."""
     async with stage("sglang") as on:
-        batch = await on.start(["a", "b"], input_ids=[[1, 2], [3, 4]])
-        staying = [await on.start(name) for name in ("a", "b-1", "c")]
+        batch = await on.start(["left", "right"], input_ids=[[1, 2], [3, 4]])
+        staying = {name: await on.start(name) for name in ("left", "right-1", "other")}
         if end == "leave":
             batch.client.leave(reset=True)
             await on.sim.client_gone(1)
         else:
-            assert await on.abort("b") == 1
-        for name, job in zip(("a", "b-1", "c"), staying, strict=True):
+            assert await on.abort("right") == 1
+            last = {shown("sglang", event): event for event in await batch.rest()}
+            ends = {name: finish_of("sglang", event) for name, event in last.items()}
+            assert ends == {"left": "length", "right": "abort"}
+            assert [call.ids for call in on.sim.aborts] == [("right",)]
+        for name, job in staying.items():
             assert_ran_to_its_end("sglang", name, await job.rest())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.catalog import CatalogError
 from gateway.settings import Settings
-from gateway.sim import Half, Reply, Silence, SimConfig, SimServer
+from gateway.sim import Reply, Silence, SimConfig, SimServer
 from gateway.sim.request_log import Arrival
 from gateway.wiring.app import create_app
 from tests.support.fleet import Fleet, called, fleet
@@ -272,21 +272,6 @@ async def test_same_id_twice_is_two_at_the_engine_and_one_to_the_client() -> Non
         assert [call.ids for call in it.holder.aborts] == [("A",)]
         assert [call.ids for call in found.aborts] == [(dispatch,)]
         second.leave()
-
-
-async def test_reply_that_breaks_off_is_a_502_and_generated_once() -> None:
-    async with fleet("vllm", "vllm") as of:
-        for sim in of.sims:
-            sim.behave(Half(body=b'{"half'), path=CHAT)
-        reply = await of.gateway.client.post(CHAT, content=BODY)
-        assert (reply.status_code, reply.json()["error"]["code"]) == (502, 502)
-        assert sum(len(called(sim, CHAT)) for sim in of.sims) == 1
-
-
-async def test_other_methods_are_refused_with_those_there_are() -> None:
-    async with fleet() as of:
-        reply = await of.gateway.client.get(CHAT)
-        assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
 
 
 async def test_added_path_is_passed_on_to_the_format_it_names() -> None:

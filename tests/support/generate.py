@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 #: Kind of engine -> the path of its generate endpoint.
 KINDS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
 #: Kind of engine -> the member with the token ids of the prompt.
 PROMPT = {"sglang": "input_ids", "vllm": "token_ids"}
 #: Kind of engine -> the member with the largest number of tokens to generate.
 LIMIT = {"sglang": "max_new_tokens", "vllm": "max_tokens"}
+#: Kind of engine -> the path of its abort call, and the member of a request that is its client's id.
+ABORT = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}
+ID = {"sglang": "rid", "vllm": "request_id"}
 JSON = {"content-type": "application/json"}
 
 
@@ -36,3 +41,15 @@ def event_of(kind: str, number: int) -> bytes:
             '"sampling_mask":null,"weight_versions":null,"logprobs":null}]}'
         )
     return f"data: {text}\n\n".encode()
+
+
+def abort_of(kind: str, name: str) -> dict[str, object]:
+    """The body of a call that aborts what runs under ``name``."""
+    return {"rid": name} if kind == "sglang" else {"request_ids": [name]}
+
+
+def finish_of(kind: str, document: Any) -> str:
+    """Why a reply, or the last event of a stream, ended."""
+    if kind == "sglang":
+        return str(document["meta_info"]["finish_reason"]["type"])
+    return str(document["choices"][0]["finish_reason"])
