@@ -1,19 +1,18 @@
-"""Heads, a worker, recorded exchanges and the laws of a field table, for the tests of all formats."""
+"""Heads, a worker and recorded exchanges, for the tests of all formats."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.exchange import ExchangeEvent, ExchangeRecord
-from gateway.formats.contract import Ending, Headers, Ids, Reader
+from gateway.formats.contract import Ending, Headers, Ids, ReplyFacts
 from gateway.formats.worker_contract import WorkerInfo
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -22,6 +21,8 @@ HEX = "0123456789abcdef0123456789abcdef"
 PRIVATE = Ids(("job-1",), (HEX,))
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 JSON = [(b"content-type", b"application/json")]
+HTML = [(b"content-type", b"text/html")]
+ZIPPED = [(b"content-encoding", b"gzip")]
 DONE = b"data: [DONE]\n\n"
 
 
@@ -61,30 +62,10 @@ def pieces(data: bytes, seed: int | None) -> Iterator[bytes]:
         yield data[start:end]
 
 
-def recorded_ending(reader: Reader, failure: GatewayError | None) -> Ending | None:
+def recorded_ending(facts: ReplyFacts, failure: GatewayError | type[GatewayError] | None) -> Ending | None:
     """Return the ending of a reply as its exchange records it."""
     exchange = ExchangeRecord("f", "/", 0.0, ())
-    exchange.ending = reader.facts.ending
+    exchange.ending = facts.ending
     if failure is not None:
-        exchange.end(ExchangeEvent.FAIL, 0.0, failure)
+        exchange.end(ExchangeEvent.FAIL, 0.0, failure("x") if isinstance(failure, type) else failure)
     return exchange.ending
-
-
-class FieldTable:
-    """The laws of each format's table of engine fields; ``kinds`` are the classes it may use."""
-
-    engine: str
-    fields: Mapping[str, Mapping[str, Enum]]
-    kinds: tuple[type[Enum], ...]
-
-    def test_every_field_of_the_engine_is_classified(self) -> None:
-        """The table has the fields in the engine's sources, group by group, and no others."""
-        groups = json.loads((FIXTURES / self.engine / "fields.json").read_text())["groups"]
-        assert {group: set(names) for group, names in self.fields.items()} == {
-            group: set(names) for group, names in groups.items()
-        }
-
-    def test_every_class_has_a_field(self) -> None:
-        """A class without a field is a rule without use."""
-        used = {use for group in self.fields.values() for use in group.values()}
-        assert used == {use for kind in self.kinds for use in kind}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.paths import LONGEST, PathCutter, cut_paths
+from gateway.testing.drive import drive
+from tests.formats.dialects import BOTH, DIALECTS, Dialect
+from tests.formats.support import JSON, ZIPPED
 
 WORDS = st.sampled_from(
     ["/", "/opt", "/a/b.py", " ", '"', "\\n", "x", ":", "http://h/p/q", "\\/opt\\/x", "\\"]
@@ -50,3 +55,33 @@ def test_text_without_an_end_is_not_held_for_long() -> None:
     cutter = PathCutter()
     assert len(cutter.feed(b"x" * 10_000)) == 10_000 - LONGEST
     assert len(cutter.flush()) == LONGEST
+
+
+@BOTH
+@pytest.mark.parametrize("status", [500, 502, 503, 400, 404, 429])
+def test_paths_are_cut_from_an_engines_failure_and_no_other(dialect: Dialect, status: int) -> None:
+    """In a reply and in a stream; what the engine says of a request is the client's own."""
+    body = b'{"error":{"message":"File \\"/opt/engine/core.py\\", line 7","code":%d}}' % status
+    for told, stream in (body, False), (b"data: %b\n\n" % body, True):
+        reading = partial(dialect.reading, stream=stream, status=200 if stream else status)
+        shown = told.replace(b"/opt/engine/core.py", b"<path>") if status >= 500 else told
+        reader = reading()
+        assert drive(reader, [told]).out == shown
+        assert reader.streaming or reader.identity is (status < 500)
+        assert drive(reading(passthrough_engine_errors="true"), [told]).out == told
+
+
+@BOTH
+def test_encoded_failure_keeps_every_byte(dialect: Dialect) -> None:
+    """Compressed bytes may look like a path."""
+    body = b"\x1f\x8b /opt/engine/core.py "
+    reader = dialect.reading(status=500, headers=[*JSON, *ZIPPED])
+    assert (reader.feed(body), reader.finish(), reader.identity) == (b"", body, True)
+
+
+@pytest.mark.parametrize(("status", "cut"), [(500, True), (503, True), (400, False)])
+def test_generated_text_keeps_its_paths_where_the_engine_failed(status: int, cut: bool) -> None:
+    finish = b'{"type":"abort","status_code":%d,"message":"at /a/b.py"}' % status
+    event = b'data: {"text":"open /etc/passwd/x","meta_info":{"finish_reason":%b}}\n\n' % finish
+    shown = event.replace(b"/a/b.py", b"<path>") if cut else event
+    assert drive(DIALECTS["sglang"].reading(), [event]).out == shown

@@ -49,7 +49,7 @@ def failure(stream: bytes, request: dict[str, Any] = STREAM) -> tuple[GatewayErr
     reader = joining(request)
     outcome = run(reader, [stream])
     assert outcome.given == b""
-    return outcome.error, recorded_ending(reader, outcome.error)
+    return outcome.error, recorded_ending(reader.facts, outcome.error)
 
 
 @pytest.mark.parametrize("mode", [None, "incremental", "cumulative"])
