@@ -16,14 +16,14 @@ from tests.formats.vllm.support import chunk
 
 FAILURES = {Ending.INCOMPLETE: UpstreamIncomplete, Ending.MALFORMED: UpstreamMalformed}
 LOST = UpstreamIncomplete("lost")
-Told = tuple[bytes, Ending, int | None]
+Reported = tuple[bytes, Ending, int | None]
 
 
 def error(code: Any) -> bytes:
     return b"data: %b\n\n" % compact({"error": {"message": "m", "type": "t", "code": code}})
 
 
-def streams(dialect: Dialect) -> dict[str, Told]:
+def streams(dialect: Dialect) -> dict[str, Reported]:
     """Streams of one sample: bytes, ending, status of the error."""
     first, _, last = dialect.life
     return {
@@ -121,7 +121,9 @@ TABLE = [
     pytest.param(name, *row, id=f"{name}: {what}")
     for name, dialect in DIALECTS.items()
     for what, row in {
-        **{f"stream, {what}": (STREAM, 200, EVENTS, *told) for what, told in streams(dialect).items()},
+        **{
+            f"stream, {what}": (STREAM, 200, EVENTS, *reported) for what, reported in streams(dialect).items()
+        },
         **OWN[name],
         **ANY,
     }.items()

@@ -62,13 +62,13 @@ def test_text_without_an_end_is_not_held_for_long() -> None:
 def test_paths_are_cut_from_an_engines_failure_and_no_other(dialect: Dialect, status: int) -> None:
     """In a reply and in a stream; what the engine says of a request is the client's own."""
     body = b'{"error":{"message":"File \\"/opt/engine/core.py\\", line 7","code":%d}}' % status
-    for told, stream in (body, False), (b"data: %b\n\n" % body, True):
+    for reported, stream in (body, False), (b"data: %b\n\n" % body, True):
         reading = partial(dialect.reading, stream=stream, status=200 if stream else status)
-        shown = told.replace(b"/opt/engine/core.py", b"<path>") if status >= 500 else told
+        shown = reported.replace(b"/opt/engine/core.py", b"<path>") if status >= 500 else reported
         reader = reading()
-        assert drive(reader, [told]).out == shown
+        assert drive(reader, [reported]).out == shown
         assert reader.streaming or reader.identity is (status < 500)
-        assert drive(reading(passthrough_engine_errors="true"), [told]).out == told
+        assert drive(reading(passthrough_engine_errors="true"), [reported]).out == reported
 
 
 @BOTH

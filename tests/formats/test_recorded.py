@@ -55,7 +55,7 @@ OUTCOMES: dict[Name, dict[str, str]] = {
 }
 
 
-def facts_told(row: dict[str, str]) -> tuple[int, list[str], int | None, int | None]:
+def facts_in(row: dict[str, str]) -> tuple[int, list[str], int | None, int | None]:
     prompt, error = (
         None if row[name] == "-" else int(row[name]) for name in ("prompt_tokens", "error_status")
     )
@@ -129,8 +129,8 @@ def _assert_outcome(found: Outcome, name: Name) -> None:
     else:
         assert (found.out, found.failure, facts.ending) == (body_of(name), None, row["outcome"])
         assert facts.terminal is (row["status"] == "200")
-        told = (facts.tokens, facts.finish_reasons, facts.prompt_tokens, facts.error_status)
-        assert row["status"] != "200" or told == facts_told(row)
+        found_facts = (facts.tokens, facts.finish_reasons, facts.prompt_tokens, facts.error_status)
+        assert row["status"] != "200" or found_facts == facts_in(row)
 
 
 def test_recorded_reply_under_a_private_id_shows_the_public_one() -> None:
