@@ -25,7 +25,7 @@ PURE = (
     "gateway.upstream.address",
     "gateway.upstream.url_patterns",
     "gateway.stores.record",
-    "gateway.stores.versioned",
+    "gateway.stores.last_writer_wins.map",
     "gateway.fleet.states",
     "gateway.fleet.weights",
     "gateway.formats.json.ids",
@@ -67,8 +67,8 @@ PACKAGES: Mapping[str, str] = {
     "stores version",
     # Simulated engines are test doubles: a fault shared with the data plane would stay undetected.
     "sim": "loop",
-    "prefork": "fleet formats.base formats.optional loop proxy.aborts proxy.lifecycle stores.versioned "
-    "telemetry",
+    "prefork": "fleet formats.base formats.optional loop proxy.aborts proxy.lifecycle "
+    "stores.last_writer_wins telemetry",
     "wiring": "catalog control downstream errors fleet formats loop prefork proxy routing security settings "
     "stores telemetry upstream",
     "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs wiring",

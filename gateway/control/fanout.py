@@ -33,7 +33,7 @@ from gateway.fleet.client import (
     send_call,
     send_call_within_quota,
 )
-from gateway.fleet.cordons.cordons import Reasons
+from gateway.fleet.cordons import Reasons
 from gateway.fleet.worker import Worker
 from gateway.formats.routes import Recipients
 

@@ -13,7 +13,7 @@ import json
 from urllib.parse import parse_qs
 
 from gateway.fleet.client import WorkerCall
-from gateway.fleet.cordons.cordons import Reasons
+from gateway.fleet.cordons import Reasons
 
 #: The resources that a call to release memory pauses if it names no tags.
 MEMORY = frozenset({"weights", "kv_cache"})

@@ -67,7 +67,7 @@ class RegistrationView(Protocol):
 
 
 class PausesView(Protocol):
-    """Cordons of workers that were paused through the gateway; see gateway.fleet.cordons.pauses."""
+    """Cordons of workers that were paused through the gateway; see gateway.fleet.cordons."""
 
     async def pause(
         self, workers: Collection[Worker], kind: str, parts: Collection[str]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.fleet.cordons.cordons import DISMISSED
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons import DISMISSED, Cordons
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource, WorkerState
@@ -24,14 +23,11 @@ class FleetMembership:
     A pinned worker (``pin``) is a member whatever a store says, until it is dismissed by name.
     """
 
-    def __init__(
-        self, fleet: Fleet, health: Health, authorization: bytes | None, replication: CordonReplication
-    ) -> None:
+    def __init__(self, fleet: Fleet, health: Health, authorization: bytes | None, cordons: Cordons) -> None:
         self._fleet = fleet
         self._health = health
         self._authorization = authorization
-        self._replication = replication
-        self._cordons = replication.cordons
+        self._cordons = cordons
         self._pinned: set[str] = set()
 
     def pin(self, record: WorkerRecord) -> None:
@@ -52,7 +48,7 @@ class FleetMembership:
 
         A worker that was dead or draining is probed at once.
         """
-        worker = self._cordons.worker(record.url)
+        worker = self._fleet.at(record.url)
         if worker is None:
             worker = self._add(record)
         else:
@@ -62,8 +58,8 @@ class FleetMembership:
             elif known.cordoned and not record.cordoned:
                 self._fleet.uncordon(worker, CordonSource.OWNER)
             if record.succeeds(known.incarnation):
-                self._replication.remove_all(worker.url)
-            self._replication.on_worker_added(record)
+                self._cordons.remove_all(worker.url)
+            self._cordons.on_worker_added(record)
             self._fleet.rejoin(worker)
         if worker.state is not WorkerState.GONE:  # as a dismissed one is
             self._health.watch(worker)
@@ -89,26 +85,26 @@ class FleetMembership:
 
         Its cordons are kept, because it may return.
         """
-        worker = self._cordons.worker(url)
+        worker = self._fleet.at(url)
         if worker is None or url in self._pinned:
             return
         self._health.forget(worker)
         self._fleet.drain(worker)
-        if self._replication.on_record_removed(worker.record):
+        if self._cordons.on_record_removed(worker.record):
             self._health.check_reachable(worker)
 
     def dismiss(self, url: str) -> bool:
         """Drain the worker with this URL, pinned or not, as somebody removed it; False if there is none."""
         self._pinned.discard(url)
-        worker = self._cordons.worker(url)
+        worker = self._fleet.at(url)
         if worker is not None:
             self._health.forget(worker)
             self._fleet.drain(worker)
-        self._replication.remove_all(url)
+        self._cordons.remove_all(url)
         return worker is not None
 
     def _add(self, record: WorkerRecord) -> Worker:
-        self._replication.on_worker_added(record)
+        self._cordons.on_worker_added(record)
         worker = Worker(Address.parse(record.url), authorization=self._authorization, record=record)
         self._fleet.add(worker)
         if record.cordoned:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, weights_allowed
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons import BY_OWNER, DISMISSED, Cordons, weights_allowed
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
@@ -28,7 +27,7 @@ class UrlNotAllowed(Exception):
 class Registration:
     """The changes of one gateway's workers. ``allowed`` limits which URLs may be registered; () allows any.
 
-    If this gateway cannot write the worker's record, its cordon goes through ``replication``: the worker was
+    If this gateway cannot write the worker's record, its cordon goes through ``cordons``: the worker was
     configured by --worker, or others write the store.
 
     All but ``find`` raise StoreUnavailable; ``add`` and ``remove`` raise ReadOnlyStore.
@@ -40,13 +39,13 @@ class Registration:
         members: FleetMembership,
         fleet: Fleet,
         allowed: Sequence[UrlPattern],
-        replication: CordonReplication,
+        cordons: Cordons,
     ) -> None:
         self._store = store
         self._members = members
         self._fleet = fleet
         self._allowed = allowed
-        self._replication = replication
+        self._cordons = cordons
 
     @property
     def store(self) -> Store:
@@ -62,8 +61,8 @@ class Registration:
         """Register a worker, or replace its record. Raises UrlNotAllowed."""
         if not permitted(record.url, self._allowed):
             raise UrlNotAllowed(f"{record.url!r} is not among the URLs that may be registered here")
-        if DISMISSED in self._replication.cordons.of(record.url):
-            await self._replication.write({record.url: {DISMISSED: False}})
+        if DISMISSED in self._cordons.of(record.url):
+            await self._cordons.write({(record.url, DISMISSED): False})
         await self._store.put(record)
         return self._members.admit(record)
 
@@ -73,7 +72,7 @@ class Registration:
         pinned = self._members.is_pinned(worker.url)
         self._members.dismiss(worker.url)
         if pinned:
-            await self._replication.write({worker.url: {DISMISSED: True}})
+            await self._cordons.write({(worker.url, DISMISSED): True})
 
     async def forget(self, url: str) -> bool:
         """Delete the record of a worker that is not a member here: another gateway wrote it a moment ago.
@@ -90,18 +89,18 @@ class Registration:
         if await self._write_record(worker, cordoned=True):
             self._fleet.cordon(worker, CordonSource.OWNER)
         else:
-            await self._replication.write({worker.url: {BY_OWNER: True}})
+            await self._cordons.write({(worker.url, BY_OWNER): True})
 
     async def uncordon(self, worker: Worker) -> None:
         """End every cordon of a worker."""
         await self._write_record(worker, cordoned=False)
-        changes = dict.fromkeys(self._replication.cordons.of(worker.url), False)
+        changes = {(worker.url, reason): False for reason in self._cordons.of(worker.url)}
         version = worker.weight_version
         if CordonSource.WEIGHTS in worker.cordons and (version is None or is_text(version)):
-            changes[weights_allowed(version)] = True
+            changes[worker.url, weights_allowed(version)] = True
         self._fleet.uncordon(worker)
         if changes:
-            await self._replication.write({worker.url: changes})
+            await self._cordons.write(changes)
 
     async def _write_record(self, worker: Worker, *, cordoned: bool) -> bool:
         """Write the owner's cordon into the record; return False if the store cannot have it."""

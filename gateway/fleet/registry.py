@@ -102,6 +102,10 @@ class Fleet:
         """Return the member with this URL or id."""
         return self._workers.get(key) or self._ids.get(key)
 
+    def at(self, url: str) -> Worker | None:
+        """Return the member with exactly this URL."""
+        return self._workers.get(url)
+
     def add(self, worker: Worker) -> None:
         """Add ``worker``. Another one with the same URL leaves at once; its exchanges go on."""
         old = self._workers.get(worker.url)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from gateway.fleet.cordons.cordons import Cordons
+from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
@@ -53,14 +53,14 @@ class StoreFollower:
 
 def _apply(change: Change, members: FleetMembership, cordons: Cordons, allowed: Sequence[UrlPattern]) -> None:
     match change:
-        case Reset(records):
-            cordons.merge_store(change.cordons)
+        case Reset(records, entries):
+            cordons.merge_store(entries)
             members.keep_only(one for one in records.values() if _may_enter(one, allowed))
         case Put(record):
             if _may_enter(record, allowed):
                 members.refresh(record)
-        case CordonsChanged(url, reasons):
-            cordons.merge_store_change(url, reasons)
+        case CordonsChanged(entries):
+            cordons.merge_store_change(entries)
         case Gone(url):
             members.on_record_removed(url)
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
@@ -38,14 +38,14 @@ class ProcessLink:
         lifecycle: Lifecycle,
         aborter: Aborter,
         formats: Mapping[str, AnyFormat],
-        replication: CordonReplication,
+        cordons: Cordons,
         members: FleetMembership,
     ) -> None:
         self._peers = peers
         self._tasks = Tasks()
         self.aggregate = Aggregate(peers, exporter)
         self.aborter = PreforkAborter(peers, aborter, formats)
-        self._cordons = PeerCordons(peers, replication, members)
+        self._cordons = PeerCordons(peers, cordons, members)
         peers.on_drain(lifecycle.stop)
 
     async def start(self, fleet: Fleet) -> None:

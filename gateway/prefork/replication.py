@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import logging
 
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import ANSWER_TIMEOUTS
 from gateway.prefork.peers import Peers, PeersUnavailable, Reply
-from gateway.stores.versioned import Updates, updates_from_json
+from gateway.stores.last_writer_wins.map import Updates, from_rows, to_rows
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ async def send_cordons(peers: Peers, updates: Updates) -> None:
     """Return once all peers have merged ``updates``, or did not answer in time, which is logged."""
     try:
         within = ANSWER_TIMEOUTS[Verb.CORDONS] + _SLACK
-        answers = await peers.ask(Verb.CORDONS, json.dumps(updates).encode(), within)
+        answers = await peers.ask(Verb.CORDONS, json.dumps(to_rows(updates)).encode(), within)
     except PeersUnavailable as error:
         return log.warning("the other processes may not know which workers are cordoned: %s", error)
     if answers.missing:
@@ -33,11 +33,11 @@ async def send_cordons(peers: Peers, updates: Updates) -> None:
 
 
 class PeerCordons:
-    """What the peers send of cordons, merged into ``replication``, and the answers to what they ask."""
+    """What the peers send of cordons, merged into ``cordons``, and the answers to what they ask."""
 
-    def __init__(self, peers: Peers, replication: CordonReplication, members: FleetMembership) -> None:
+    def __init__(self, peers: Peers, cordons: Cordons, members: FleetMembership) -> None:
         self._peers = peers
-        self._replication = replication
+        self._cordons = cordons
         self._members = members
         peers.on_query(Verb.CORDONS, self._on_updates)
         peers.on_query(Verb.ALL_CORDONS, self._on_query)
@@ -51,15 +51,15 @@ class PeerCordons:
         except PeersUnavailable as error:
             return log.warning("it is not known which workers are cordoned: %s", error)
         for body in answers.bodies:
-            self._receive(updates_from_json(body))
+            self._receive(from_rows(body))
 
     def _on_updates(self, body: bytes, reply: Reply) -> None:
-        self._receive(updates_from_json(json.loads(body)))
+        self._receive(from_rows(json.loads(body)))
         reply(b"null")
 
     def _on_query(self, body: bytes, reply: Reply) -> None:
-        reply(json.dumps(self._replication.cordons.all).encode())
+        reply(json.dumps(to_rows(self._cordons.entries)).encode())
 
     def _receive(self, updates: Updates) -> None:
-        for url in self._replication.receive(updates):
+        for url in self._cordons.receive(updates):
             self._members.dismiss(url)

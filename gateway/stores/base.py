@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates, Versioned
 
 
 class StoreUnavailable(Exception):
@@ -29,7 +29,7 @@ class ReadOnlyStore(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The complete state: all records and cordons, by URL. A record that is not among them was removed."""
+    """All records, by URL, and all cordons. A record that is not among them was removed."""
 
     records: Mapping[str, WorkerRecord]
     cordons: Updates = field(default_factory=dict)
@@ -51,13 +51,12 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class CordonsChanged:
-    """A change of cordons of a URL, by reason. The URL need not have a record.
+    """A change of cordons, also of URLs that have no record.
 
     An entry is undated if the store has no order for it: a person edited the file, for example.
     """
 
-    url: str
-    reasons: Mapping[str, Versioned]
+    cordons: Updates
 
 
 Change = Reset | Put | Gone | CordonsChanged
@@ -108,7 +107,7 @@ class Store(Protocol):
         ...
 
     async def write_cordons(self, updates: Updates) -> None:
-        """Write cordons (gateway.fleet.cordons.cordons). Of two writes of one reason the later one counts, in
+        """Write cordons (gateway.fleet.cordons). Of two writes of one reason the later one counts, in
         whatever order they arrive; for that, a removed reason is remembered for a while. Cordons outlive
         records and their TTLs. Raises StoreUnavailable within a second."""
         ...

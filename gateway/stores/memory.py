@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from gateway.stores.base import Change, Gone, Put, Reset
+from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates
 
 #: Changes that are queued for one watch; above that they are replaced by a Reset.
 BACKLOG = 1024

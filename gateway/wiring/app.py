@@ -21,8 +21,7 @@ from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app
 from gateway.control.views import Views
 from gateway.downstream.asgi import AsgiApp
 from gateway.downstream.limits import ClientLimits
-from gateway.fleet.cordons.cordons import Cordons
-from gateway.fleet.cordons.replication import CordonReplication, no_peers
+from gateway.fleet.cordons import Cordons
 from gateway.fleet.health.health import Health
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.queue import Queue
@@ -50,6 +49,7 @@ from gateway.security.scopes import ScopeTable
 from gateway.security.tls import ReloadingContext
 from gateway.settings import Settings
 from gateway.stores.base import Store
+from gateway.stores.last_writer_wins.replication import no_peers
 from gateway.stores.record import WorkerRecord
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.buckets import Buckets
@@ -97,7 +97,7 @@ def create_app(
     store = STORES[settings.discovery_backend](settings)
     shared = SharedResources(store, sources_of(settings), worker_tls(settings), peers, lock)
 
-    services, replication = make_services(settings, list(formats.values()), shared)
+    services, cordons = make_services(settings, list(formats.values()), shared)
     fleet, lifecycle, aborter = services.fleet, services.lifecycle, services.aborter
     follower = StoreFollower(store)
     exporter = MetricsExporter(
@@ -113,23 +113,23 @@ def create_app(
         supervisor=None if peers is None else peers.supervisor,
     )
 
-    members = FleetMembership(fleet, services.health, settings.worker_authorization, replication)
+    members = FleetMembership(fleet, services.health, settings.worker_authorization, cordons)
     for entry in settings.workers:
         members.pin(WorkerRecord(entry.url, format=entry.format))
-    registration = Registration(store, members, fleet, settings.worker_patterns, replication)
+    registration = Registration(store, members, fleet, settings.worker_patterns, cordons)
 
     if peers is None:
         process_link = None
-        views = Views(fleet, lifecycle, aborter, exporter.render, registration, replication)
+        views = Views(fleet, lifecycle, aborter, exporter.render, registration, cordons)
     else:
-        process_link = ProcessLink(peers, exporter, lifecycle, aborter, formats, replication, members)
+        process_link = ProcessLink(peers, exporter, lifecycle, aborter, formats, cordons, members)
         views = Views(
             fleet,
             lifecycle,
             process_link.aborter,
             exporter.render,
             registration,
-            replication,
+            cordons,
             process_link.aggregate,
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)
@@ -138,7 +138,7 @@ def create_app(
     if shared.tls is not None:
         refreshed.append(shared.tls)
     patterns = settings.worker_patterns
-    background = Background(services, follower, members, replication, process_link, patterns, refreshed)
+    background = Background(services, follower, members, cordons, process_link, patterns, refreshed)
     return Gateway(
         _handlers(settings, (*served.generate, *served.relays), services),
         _with_keys(control, settings, served.routes, services.guard),
@@ -150,8 +150,8 @@ def create_app(
 
 def make_services(
     settings: Settings, formats: Sequence[AnyFormat], shared: SharedResources
-) -> tuple[Services, CordonReplication]:
-    """Return the components that exchanges use, and the replication of the fleet's cordons."""
+) -> tuple[Services, Cordons]:
+    """Return the components that exchanges use, and the fleet's cordons."""
     peers = shared.peers
     metrics = Metrics(Buckets(**settings.bucket_bounds))
     query_of_death = QueryOfDeathGuard(settings.poison_window_seconds)
@@ -168,7 +168,7 @@ def make_services(
         metrics=metrics,
     )
     send_to_peers = no_peers if peers is None else partial(send_cordons, peers)
-    replication = CordonReplication(Cordons(fleet), shared.store, send_to_peers)
+    cordons = Cordons(fleet, shared.store, send_to_peers)
     in_flight: InFlight[InFlightEntry] = InFlight(shared=peers is not None)
     interval = settings.sse_keep_alive_interval_ms
     services = Services(
@@ -188,9 +188,7 @@ def make_services(
             size=settings.queue_bytes,
             limited=settings.max_in_flight_per_worker is not None,
         ),
-        health=Health(
-            fleet, formats, settings.probe_interval_secs, on_unreachable=replication.on_unreachable
-        ),
+        health=Health(fleet, formats, settings.probe_interval_secs, on_unreachable=cordons.on_unreachable),
         body_release=BodyRelease(),
         sse_comment_interval=None if interval is None else interval / 1000,
         aborter=Aborter(in_flight),
@@ -202,7 +200,7 @@ def make_services(
             process=None if peers is None else peers.process,
         ),
     )
-    return services, replication
+    return services, cordons
 
 
 def _handlers(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.sync import StoreFollower
 from gateway.loop.tasks import Tasks
@@ -37,7 +37,7 @@ class Background:
         services: Services,
         follower: StoreFollower,
         members: FleetMembership,
-        replication: CordonReplication,
+        cordons: Cordons,
         process_link: ProcessLink | None,
         allowed: Sequence[UrlPattern],
         refreshed: Sequence[Refreshable],
@@ -46,7 +46,7 @@ class Background:
         self._follower = follower
         self._store = follower.store
         self._members = members
-        self._replication = replication
+        self._cordons = cordons
         self._allowed = allowed
         self._process_link = process_link
         self._tasks = Tasks()
@@ -65,7 +65,7 @@ class Background:
         services = self._services
         if self._process_link is not None:
             await self._process_link.start(services.fleet)
-        follow = partial(self._follower.run, self._members, self._replication.cordons, self._allowed)
+        follow = partial(self._follower.run, self._members, self._cordons, self._allowed)
         watch_loop = partial(services.metrics.watch_loop, lambda: services.fleet.workers)
         self._tasks.keep_running(follow, "following the store")
         self._tasks.keep_running(self._start_probing, "start of probing")
@@ -85,14 +85,14 @@ class Background:
         if self._store.keeps_cordons:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CORDONS_TIMEOUT):
-                    await self._replication.cordons.loaded.wait()
+                    await self._cordons.loaded.wait()
         self._members.watch_all()
 
     async def stop(self) -> None:
         """End all tasks. Aborts may still take ABORT_GRACE seconds."""
         services = self._services
         await services.aborter.close(ABORT_GRACE)
-        await self._replication.close()
+        await self._cordons.close()
         await self._store.close()
         await services.health.stop()
         await self._tasks.stop()

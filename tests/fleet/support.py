@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from gateway.fleet.cordons.cordons import Changes
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Worker
 from gateway.routing.policy import LeastInFlight
+from gateway.stores.last_writer_wins.map import Changes, Updates
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates
 from gateway.upstream.address import Address
 
 
@@ -28,9 +27,7 @@ def fleet_of(*urls: str, record: WorkerRecord | None = None, **options: Any) -> 
 
 def presence(updates: Updates) -> Changes:
     """Return ``updates`` without their versions."""
-    return {
-        url: {reason: entry.present for reason, entry in entries.items()} for url, entries in updates.items()
-    }
+    return {key: entry.present for key, entry in updates.items()}
 
 
 class ProbedWorkers:

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.cordons.cordons import (
+from gateway.fleet.cordons import (
     BY_OWNER,
     DISMISSED,
+    MAX_DEPARTED,
     TOMBSTONES,
     TOMBSTONES_PER_WORKER,
     Cordons,
     paused,
 )
-from gateway.fleet.cordons.departures import MAX_WORKERS
-from gateway.fleet.cordons.replication import CordonReplication
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
@@ -31,8 +30,8 @@ PAUSE = paused("generation", "generation")
 def made() -> tuple[FleetMembership, Fleet, ProbedWorkers]:
     fleet, probed = fleet_of(), ProbedWorkers()
     health: Any = probed
-    replication = CordonReplication(Cordons(fleet), MemoryStore())
-    return FleetMembership(fleet, health, b"Bearer k", replication), fleet, probed
+    cordons = Cordons(fleet, MemoryStore())
+    return FleetMembership(fleet, health, b"Bearer k", cordons), fleet, probed
 
 
 def urls(fleet: Fleet) -> list[str]:
@@ -116,7 +115,7 @@ async def test_draining_worker_is_taken_back_with_what_runs_on_it() -> None:
 
 async def test_worker_that_another_process_dismissed_is_no_member_and_not_probed() -> None:
     members, fleet, watch = made()
-    members._cordons.write({A.url: {DISMISSED: True}})
+    await members._cordons.write({(A.url, DISMISSED): True})
     members.admit(A)
     assert (urls(fleet), watch.watched) == ([], [])
 
@@ -137,7 +136,7 @@ async def test_worker_whose_record_is_removed_for_a_moment_stays_paused(way: str
     members, fleet, watch = made()
     worker = members.admit(A)
     worker.in_flight = running
-    members._cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
+    await members._cordons.write({(A.url, PAUSE): True, (A.url, BY_OWNER): True})
     if way == "gone":
         members.on_record_removed(A.url)
     else:
@@ -154,7 +153,7 @@ async def test_dismissed_worker_has_no_cordons_when_it_is_registered_again() -> 
     for first in (False, True):
         members, _, _ = made()
         members.admit(A)
-        members._cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
+        await members._cordons.write({(A.url, PAUSE): True, (A.url, BY_OWNER): True})
         if first:
             members.on_record_removed(A.url)
         assert members.dismiss(A.url) is not first
@@ -172,7 +171,7 @@ async def test_another_incarnation_has_no_cordons(away: bool) -> None:
     for before, after, held in cases:
         members, fleet, _ = made()
         members.admit(pod(before))
-        members._cordons.write({A.url: {PAUSE: True, BY_OWNER: True}})
+        await members._cordons.write({(A.url, PAUSE): True, (A.url, BY_OWNER): True})
         if away:
             members.on_record_removed(A.url)
         members.refresh(pod(after))
@@ -187,14 +186,15 @@ async def test_memory_does_not_grow_with_the_workers_that_left() -> None:
         record = WorkerRecord(f"http://10.0.0.1:{number + 1}")
         members.admit(record)
         if number % 5:
-            members._cordons.write({record.url: {PAUSE: True}})
+            await members._cordons.write({(record.url, PAUSE): True})
         if number % 3 == 0:
-            members._cordons.write({record.url: {PAUSE: False}})
+            await members._cordons.write({(record.url, PAUSE): False})
         if number % 2:
             members.dismiss(record.url)
         else:
             members.on_record_removed(record.url)
     assert not fleet.workers
-    assert len(members._cordons._tombstones) <= TOMBSTONES + TOMBSTONES_PER_WORKER
-    cordoned = sum(bool(members._cordons.of(url)) for url in members._cordons.all)
-    assert cordoned <= len(members._replication._departures._departed) <= MAX_WORKERS
+    entries = members._cordons.entries.values()
+    tombstones = sum(not entry.present for entry in entries)
+    assert tombstones <= TOMBSTONES + TOMBSTONES_PER_WORKER
+    assert len(entries) - tombstones <= len(members._cordons._departed) <= MAX_DEPARTED

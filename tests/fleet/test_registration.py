@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Changes, Cordons, weights_allowed
-from gateway.fleet.cordons.replication import CordonReplication, no_peers
+from gateway.fleet.cordons import BY_OWNER, DISMISSED, Cordons, weights_allowed
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.registration import Registration, UrlNotAllowed
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
 from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
+from gateway.stores.last_writer_wins.map import Changes, Updates
+from gateway.stores.last_writer_wins.replication import no_peers
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates
 from gateway.upstream.url_patterns import UrlPattern
 from tests.fleet.support import ProbedWorkers, fleet_of, presence
 
@@ -44,10 +44,10 @@ def desk(
 ) -> tuple[Registration, Fleet, Failing, FleetMembership]:
     health: Any = ProbedWorkers()
     fleet, store = fleet_of(), Failing()
-    replication = CordonReplication(Cordons(fleet), store, send_to_peers or no_peers)
-    members = FleetMembership(fleet, health, None, replication)
+    cordons = Cordons(fleet, store, send_to_peers or no_peers)
+    members = FleetMembership(fleet, health, None, cordons)
     patterns = [UrlPattern.parse(pattern) for pattern in allowed]
-    return Registration(store, members, fleet, patterns, replication), fleet, store, members
+    return Registration(store, members, fleet, patterns, cordons), fleet, store, members
 
 
 async def records(store: MemoryStore) -> Reset:
@@ -145,8 +145,8 @@ async def test_changes_without_a_record_are_sent_to_the_other_processes() -> Non
     assert await records(store) == Reset({})
     await registration.remove(worker)
     await registration.add(A)
-    reasons = [{BY_OWNER: True}, {BY_OWNER: False}, {DISMISSED: True}, {DISMISSED: False}]
-    assert sent == [{A.url: each} for each in reasons]
+    changes = [(BY_OWNER, True), (BY_OWNER, False), (DISMISSED, True), (DISMISSED, False)]
+    assert sent == [{(A.url, reason): present} for reason, present in changes]
 
 
 async def test_uncordoning_old_weights_is_sent_with_their_version() -> None:
@@ -155,5 +155,5 @@ async def test_uncordoning_old_weights_is_sent_with_their_version() -> None:
     (worker,) = fleet.workers
     fleet.cordon(worker, CordonSource.WEIGHTS, "old")
     await registration.uncordon(worker)
-    assert registration._replication.cordons.of(A.url) == {weights_allowed(None)}
+    assert registration._cordons.of(A.url) == {weights_allowed(None)}
     assert not worker.cordons

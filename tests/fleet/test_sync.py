@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from gateway.fleet.cordons.cordons import Cordons
+from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.sync import StoreFollower
 from gateway.stores.base import Change, CordonsChanged, Reset
+from gateway.stores.last_writer_wins.map import Updates, Versioned
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates, Versioned
 from gateway.upstream.url_patterns import UrlPattern
 from tests.support.gateway import until
 
@@ -31,8 +31,8 @@ class NotingMembers:
         if cordons:
             self.applied.append(dict(cordons))
 
-    def merge_store_change(self, url: str, reasons: Mapping[str, Versioned]) -> None:
-        self.applied.append((url, reasons))
+    def merge_store_change(self, cordons: Updates) -> None:
+        self.applied.append(cordons)
 
     def keep_only(self, records: Iterable[WorkerRecord]) -> None:
         self.applied.append([record.url for record in records])
@@ -88,12 +88,13 @@ async def test_cordons_are_applied_before_the_workers_they_are_about(members: An
 
     class CordoningStore(MemoryStore):
         async def watch(self) -> AsyncGenerator[Change, None]:
-            yield Reset({A.url: A}, {A.url: there})
-            yield CordonsChanged(A.url, away)
+            yield Reset({A.url: A}, there)
+            yield CordonsChanged(away)
 
-    there, away = {"held": Versioned(7, "a", True)}, {"held": Versioned(8, "a", False)}
+    key = (A.url, "held")
+    there, away = {key: Versioned(7, "a", True)}, {key: Versioned(8, "a", False)}
     await StoreFollower(CordoningStore()).run(members, members)
-    assert members.applied == [{A.url: there}, [A.url], (A.url, away)]
+    assert members.applied == [there, [A.url], away]
 
 
 async def test_fleet_is_unhealthy_from_a_failed_change_until_all_are_applied_again(members: Any) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.fleet.cordons.cordons import BY_OWNER, DISMISSED, Cordons, paused
-from gateway.fleet.cordons.replication import CordonReplication
+from gateway.fleet.cordons import BY_OWNER, DISMISSED, Cordons, paused
 from gateway.fleet.members import FleetMembership
 from gateway.prefork.frames import Frame, FrameParser, Verb
 from gateway.prefork.hub import Hub
@@ -36,16 +35,15 @@ class Process:
         self.peers = Peers(theirs)
         send_to_peers = partial(send_cordons, self.peers)
         self.fleet = fleet_of()
-        self.replication = CordonReplication(Cordons(self.fleet), MemoryStore(), send_to_peers)
+        self.cordons = Cordons(self.fleet, MemoryStore(), send_to_peers)
         health: Any = ProbedWorkers()
-        self.members = FleetMembership(self.fleet, health, None, self.replication)
-        self.peer_cordons = PeerCordons(self.peers, self.replication, self.members)
+        self.members = FleetMembership(self.fleet, health, None, self.cordons)
+        self.peer_cordons = PeerCordons(self.peers, self.cordons, self.members)
 
     @property
-    def cordons(self) -> object:
+    def reasons(self) -> object:
         """The reasons that are present, by URL."""
-        cordons = self.replication.cordons
-        return {url: cordons.of(url) for url in cordons.all if cordons.of(url)}
+        return {url: self.cordons.of(url) for url, _ in self.cordons.entries if self.cordons.of(url)}
 
 
 class Supervised:
@@ -84,27 +82,27 @@ class Supervised:
 async def test_every_process_has_a_cordon_before_its_write_returns() -> None:
     """A worker is not called before no process gives it requests any more."""
     async with Supervised(3) as processes:
-        await processes[1].replication.write({URL: {PAUSE: True}})
-        assert [process.cordons for process in processes] == [{URL: {PAUSE}}] * 3
-        await processes[2].replication.write({URL: {PAUSE: False}})
-        assert [process.cordons for process in processes] == [{}] * 3
+        await processes[1].cordons.write({(URL, PAUSE): True})
+        assert [process.reasons for process in processes] == [{URL: {PAUSE}}] * 3
+        await processes[2].cordons.write({(URL, PAUSE): False})
+        assert [process.reasons for process in processes] == [{}] * 3
 
 
 async def test_process_that_starts_later_learns_the_cordons() -> None:
     async with Supervised(2) as (old, new):
-        old.replication.cordons.write({URL: {BY_OWNER: True}})
+        old.cordons._edit({(URL, BY_OWNER): True})
         await new.peer_cordons.fetch()
-        assert new.cordons == {URL: {BY_OWNER}}
+        assert new.reasons == {URL: {BY_OWNER}}
 
 
 async def test_concurrent_pause_and_resume_end_alike_in_all_processes() -> None:
     async with Supervised(3) as processes:
         for _ in range(20):
             await asyncio.gather(
-                processes[0].replication.write({URL: {PAUSE: True}}),
-                processes[1].replication.write({URL: {PAUSE: False}}),
+                processes[0].cordons.write({(URL, PAUSE): True}),
+                processes[1].cordons.write({(URL, PAUSE): False}),
             )
-            assert len({str(process.cordons) for process in processes}) == 1
+            assert len({str(process.reasons) for process in processes}) == 1
 
 
 async def test_write_counts_here_although_the_supervisor_is_gone(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,9 +110,9 @@ async def test_write_counts_here_although_the_supervisor_is_gone(caplog: pytest.
     async with Supervised(1) as (alone,):
         alone.channel.shutdown(socket.SHUT_WR)
         await until(lambda: alone.peers.supervisor_lost)
-        await alone.replication.write({URL: {BY_OWNER: True}})
+        await alone.cordons.write({(URL, BY_OWNER): True})
         await alone.peer_cordons.fetch()
-    assert alone.cordons == {URL: {BY_OWNER}}
+    assert alone.reasons == {URL: {BY_OWNER}}
     assert "may not know which workers are cordoned" in caplog.text and "not known which" in caplog.text
 
 
@@ -123,7 +121,7 @@ async def test_worker_that_one_process_dismissed_leaves_all_of_them() -> None:
         for process in processes:
             process.members.pin(WorkerRecord(URL))
         processes[0].members.dismiss(URL)
-        await processes[0].replication.write({URL: {DISMISSED: True}})
+        await processes[0].cordons.write({(URL, DISMISSED): True})
         assert not any(process.fleet.workers for process in processes)
         processes[1].members.pin(WorkerRecord(URL))
         assert not processes[1].fleet.workers, "as long as nobody registers it again"

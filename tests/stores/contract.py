@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.stores.base import Gone, Put, Reset, Store
+from gateway.stores.last_writer_wins.map import Key, Updates, Versioned
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Versioned
 from tests.stores.watching import turns, watching
 
 #: Opens a store. All stores of a test have the same records, as replicas of a gateway do.
@@ -28,6 +28,7 @@ ONE = WorkerRecord(
 )
 TWO = WorkerRecord("https://[fd00::2]:30000")
 THREE = WorkerRecord("http://10.0.0.3:8000/engines/c/")
+HELD, HELD_2 = (ONE.url, "held"), (TWO.url, "held")
 
 
 class StoreContract:
@@ -156,53 +157,54 @@ class SharedStoreContract(StoreContract):
         """Also those of a URL without a record; each reason is added and removed by itself."""
         here, there = open_store(), open_store()
         assert here.keeps_cordons
-        pause = "paused:memory:a/b"
+        pause, never = (ONE.url, "paused:memory:a/b"), (ONE.url, "never")
         async with watching(there) as watched:
             await watched.until(lambda: bool(watched.changes))
-            await here.write_cordons({ONE.url: entries(7, "held", pause), TWO.url: entries(7, "held")})
-            await watched.until(lambda: watched.cordons == {ONE.url: {"held", pause}, TWO.url: {"held"}})
+            await here.write_cordons(entries(7, HELD, HELD_2, pause))
+            await watched.until(lambda: watched.cordons == {HELD, HELD_2, pause})
             await here.put(ONE)
             await here.delete(ONE.url)
-            removed, never = (entries(8, reason, present=False) for reason in ("held", "never"))
-            await there.write_cordons({ONE.url: {**removed, **never}, TWO.url: removed})
-            await watched.until(lambda: watched.cordons == {ONE.url: {pause}})
+            removed = entries(8, HELD, HELD_2, never, present=False)
+            await there.write_cordons(removed)
+            await watched.until(lambda: watched.cordons == {pause})
         async with watching(open_store()) as later:
             await later.until(lambda: bool(later.changes))
-        assert later.records == {} and later.cordons == {ONE.url: {pause}}
-        assert later.entries[ONE.url][pause] == Versioned(7, "a", True)
-        assert later.entries[TWO.url] == removed, "a tombstone, for older entries that are written late"
+        assert later.records == {}
+        # Tombstones are kept for older entries that are written late.
+        assert later.entries == {**entries(7, pause), **removed}
 
     @pytest.mark.parametrize("present", [True, False])
     async def test_later_entry_counts_whichever_is_written_first(
         self, open_store: Open, present: bool
     ) -> None:
         stores = [open_store(), open_store()]
-        older, newer = entries(7, "held", present=present), entries(9, "held", present=not present)
-        await stores[0].write_cordons({ONE.url: newer, TWO.url: older})
-        await stores[1].write_cordons({ONE.url: older})
-        await stores[0].write_cordons({TWO.url: newer})
+        await stores[0].write_cordons(
+            {**entries(9, HELD, present=not present), **entries(7, HELD_2, present=present)}
+        )
+        await stores[1].write_cordons(entries(7, HELD, present=present))
+        await stores[0].write_cordons(entries(9, HELD_2, present=not present))
         async with watching(stores[1]) as watched:
             await watched.until(lambda: bool(watched.changes))
-        assert watched.entries == {ONE.url: newer, TWO.url: newer}
+        assert watched.entries == entries(9, HELD, HELD_2, present=not present)
 
     async def test_concurrent_writes_of_cordons_are_all_kept(self, open_store: Open) -> None:
         stores = [open_store() for _ in range(3)]
-        updates = [{ONE.url: entries(7, f"reason-{number}")} for number in range(12)]
-        await asyncio.gather(*(stores[i % 3].write_cordons(update) for i, update in enumerate(updates)))
+        keys = [(ONE.url, f"reason-{number}") for number in range(12)]
+        await asyncio.gather(*(stores[i % 3].write_cordons(entries(7, key)) for i, key in enumerate(keys)))
         async with watching(stores[0]) as watched:
             await watched.until(lambda: bool(watched.changes))
-        assert watched.cordons == {ONE.url: {f"reason-{number}" for number in range(12)}}
+        assert watched.cordons == set(keys)
 
     async def test_cordons_of_1024_workers_are_one_write(self, open_store: Open) -> None:
         store = open_store()
         urls = [f"http://10.{number // 256}.{number % 256}.1:8000" for number in range(1024)]
-        pause = "paused:generation:generation"
-        await store.write_cordons({url: entries(7, pause) for url in urls})
+        keys = [(url, "paused:generation:generation") for url in urls]
+        await store.write_cordons(entries(7, *keys))
         async with watching(store) as watched:
-            await watched.until(lambda: watched.cordons.keys() == set(urls))
-            await store.write_cordons({url: entries(8, pause, present=False) for url in urls})
+            await watched.until(lambda: watched.cordons == set(keys))
+            await store.write_cordons(entries(8, *keys, present=False))
             await watched.until(lambda: not watched.cordons)
 
 
-def entries(timestamp: int, *reasons: str, present: bool = True) -> dict[str, Versioned]:
-    return {reason: Versioned(timestamp, "a", present) for reason in reasons}
+def entries(timestamp: int, *keys: Key, present: bool = True) -> Updates:
+    return {key: Versioned(timestamp, "a", present) for key in keys}

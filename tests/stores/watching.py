@@ -8,8 +8,8 @@ from contextlib import aclosing, asynccontextmanager
 
 from gateway.loop.tasks import Tasks
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
+from gateway.stores.last_writer_wins.map import Key, Versioned
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Versioned
 from tests.support.gateway import until
 
 #: Seconds; enough on a machine that is busy with other tests.
@@ -22,18 +22,14 @@ class Watched:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.records: dict[str, WorkerRecord] | None = None
-        self.entries: dict[str, dict[str, Versioned]] = {}
+        self.entries: dict[Key, Versioned] = {}
         self.ended = False
         self._changed = asyncio.Event()
 
     @property
-    def cordons(self) -> dict[str, set[str]]:
-        """The reasons that are present, by URL."""
-        present = {
-            url: {reason for reason, entry in by_reason.items() if entry.present}
-            for url, by_reason in self.entries.items()
-        }
-        return {url: reasons for url, reasons in present.items() if reasons}
+    def cordons(self) -> set[Key]:
+        """The keys that are present."""
+        return {key for key, entry in self.entries.items() if entry.present}
 
     @property
     def urls(self) -> set[str]:
@@ -45,14 +41,13 @@ class Watched:
         match change:
             case Reset(records, cordons):
                 self.records = dict(records)
-                self.entries = {url: dict(by_reason) for url, by_reason in cordons.items()}
+                self.entries = dict(cordons)
             case Put(record):
                 assert self.records is not None and self.records.get(record.url) != record, "not a change"
                 self.records[record.url] = record
-            case CordonsChanged(url, reasons):
-                known = self.entries.setdefault(url, {})
-                assert reasons and all(known.get(each) != reasons[each] for each in reasons), "not a change"
-                known.update(reasons)
+            case CordonsChanged(cordons):
+                assert cordons and not cordons.items() & self.entries.items(), "not a change"
+                self.entries.update(cordons)
             case Gone(url):
                 assert self.records is not None
                 del self.records[url]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
+from gateway.stores.last_writer_wins.map import Key, Versioned
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Versioned
 
 
 class Keys:
@@ -34,17 +34,18 @@ class Keys:
         """Return the key of the record of ``url``."""
         return _text(self._records + url.encode())
 
-    def of_cordon(self, url: str, reason: str, *, present: bool) -> str:
+    def of_cordon(self, cordon: Key, *, present: bool) -> str:
         """Return the key of an entry that is present, or of its tombstone."""
+        url, reason = cordon
         start = self._cordons if present else self._tombstones
         return _text(start + f"{quote(reason, safe='')}/{url}".encode())
 
-    def parse_cordon(self, key: bytes) -> tuple[str, str, bool] | None:
+    def parse_cordon(self, key: bytes) -> tuple[Key, bool] | None:
         """Return the URL and the reason in ``key``, and False for a tombstone; None for any other key."""
         for start, present in ((self._cordons, True), (self._tombstones, False)):
             if key.startswith(start):
                 reason, _, url = key.removeprefix(start).decode(errors="replace").partition("/")
-                return url, unquote(reason), present
+                return (url, unquote(reason)), present
         return None
 
     def url(self, key: bytes) -> str:

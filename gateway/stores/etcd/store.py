@@ -27,9 +27,9 @@ from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.watch import PositionLost, WatchReader
 from gateway.stores.etcd.wire import EtcdError
 from gateway.stores.feeds import Emit
+from gateway.stores.last_writer_wins.map import Key, Updates, Versioned
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
-from gateway.stores.versioned import Updates, Versioned
 from gateway.stores.watched import WatchedStore
 
 log = logging.getLogger(__name__)
@@ -102,13 +102,10 @@ class EtcdStore(WatchedStore):
     async def write_cordons(self, updates: Updates) -> None:
         """See Store."""
         until = within(self._write_timeout)
-        entries = [
-            (url, reason, each) for url, reasons in updates.items() for reason, each in reasons.items()
-        ]
         lease = ""
-        if not all(each.present for _, _, each in entries):
+        if not all(entry.present for entry in updates.values()):
             lease = await self._translated(self._lease_for_tombstones(until))
-        changes = [self._cordon_change(url, reason, each, lease) for url, reason, each in entries]
+        changes = [self._cordon_change(key, entry, lease) for key, entry in updates.items()]
         for start in range(0, len(changes), _MAX_OPERATIONS):
             await self._translated(self._transaction(changes[start : start + _MAX_OPERATIONS], until))
 
@@ -120,14 +117,14 @@ class EtcdStore(WatchedStore):
                 self._tombstone_lease_until = float("-inf")
             raise
 
-    def _cordon_change(self, url: str, reason: str, entry: Versioned, lease: str) -> dict[str, Any]:
+    def _cordon_change(self, cordon: Key, entry: Versioned, lease: str) -> dict[str, Any]:
         """Return the operation that writes ``entry`` unless etcd has a later one of the same reason.
 
         Of the two keys of a reason only one exists; both can exist if a gateway older than versioned entries
         wrote one.
         """
-        key = self._keys.of_cordon(url, reason, present=entry.present)
-        other = self._keys.of_cordon(url, reason, present=not entry.present)
+        key = self._keys.of_cordon(cordon, present=entry.present)
+        other = self._keys.of_cordon(cordon, present=not entry.present)
         put = {"key": key, "value": self._keys.cordon_value(entry)}
         if not entry.present:
             put["lease"] = lease

@@ -20,8 +20,8 @@ from gateway.stores.etcd.client import EtcdClient, within
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.wire import EtcdError, EtcdUnreachable
 from gateway.stores.feeds import Emit
+from gateway.stores.last_writer_wins.map import Key, Versioned, undated
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Versioned, undated
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,8 @@ class WatchReader:
         #: The first revision not seen yet; 0: the position is not known.
         self._next = 0
         self._records: dict[str, WorkerRecord] = {}
-        #: By URL and reason: the values of the key of the entry (True) and of its tombstone (False).
-        self._cordons: dict[tuple[str, str], dict[bool, str]] = {}
+        #: The values of the key of each entry (True) and of its tombstone (False).
+        self._cordons: dict[Key, dict[bool, str]] = {}
         #: The last revision of each key, also of those that contain no valid record.
         self._revisions: dict[bytes, int] = {}
 
@@ -84,11 +84,8 @@ class WatchReader:
                 assert isinstance(change, Put | CordonsChanged), "nothing was known before"
         self._cluster = header.get("cluster_id", "")
         self._next = int(header.get("revision", 0)) + 1
-        cordons: dict[str, dict[str, Versioned]] = {}
-        for (url, reason), values in self._cordons.items():
-            if (entry := _entry(values)) is not None:
-                cordons.setdefault(url, {})[reason] = entry
-        return Reset(dict(self._records), cordons)
+        cordons = {key: _entry(values) for key, values in self._cordons.items()}
+        return Reset(dict(self._records), {key: entry for key, entry in cordons.items() if entry is not None})
 
     def _parse(self, message: Mapping[str, Any]) -> Sequence[Change]:
         try:
@@ -141,23 +138,21 @@ class WatchReader:
         if self._records.pop(url, None) is not None:
             yield Gone(url)
 
-    def _cordon_key_changed(
-        self, url: str, reason: str, present: bool, value: str | None
-    ) -> Iterator[Change]:
+    def _cordon_key_changed(self, cordon: Key, present: bool, value: str | None) -> Iterator[Change]:
         """Handle a new value of one of the two keys of a reason; None: the key was deleted."""
-        values = self._cordons.setdefault((url, reason), {})
+        values = self._cordons.setdefault(cordon, {})
         before = _entry(values)
         if value is None:
             values.pop(present, None)
         else:
             values[present] = value
         if not values:
-            del self._cordons[url, reason]
+            del self._cordons[cordon]
         after = _entry(values)
         if after is None and before is not None and before.present:
             after = undated(present=False)  # removed by a gateway older than versioned entries
         if after is not None and after != before:
-            yield CordonsChanged(url, {reason: after})
+            yield CordonsChanged({cordon: after})
 
     async def _check(self, endpoint: str) -> None:
         """Check again and again that ``endpoint`` responds, and has no change that the watch did not send.

@@ -3,7 +3,7 @@
 Owns: its JSON, what makes it invalid, the expiry times of records. Must never enter: I/O, a clock.
 
 A document is ``{"workers": [...]}``; each entry is a worker's record, or its URL alone. A record with a TTL
-has a member ``expires_at`` as well. Cordons are beside the workers (``StoredCordons``). Unknown members are
+has a member ``expires_at`` as well. Cordons are beside the workers (``read_cordons``). Unknown members are
 kept, so that different versions of the gateway can share a file.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gateway.stores.file.cordons import MEMBERS, StoredCordons
+from gateway.stores.file.cordons import MEMBERS, members_of, read_cordons
+from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates
 
 _EXPIRES = "expires_at"
 
@@ -45,7 +45,7 @@ class Document:
         """Parse ``text``; without any text the document has no workers. Raises InvalidDocument."""
         self._members: dict[str, Any] = {}
         self._entries: dict[str, Entry] = {}
-        self._cordons = StoredCordons({})
+        self._cordons = read_cordons({})
         if text is None or not text.strip():
             return
         try:
@@ -56,7 +56,7 @@ class Document:
             raise InvalidDocument('it must be a JSON object with a list of "workers"')
         self._members = members
         try:
-            self._cordons = StoredCordons(members)
+            self._cordons = read_cordons(members)
         except ValueError as error:
             raise InvalidDocument(str(error)) from error
         for entry in _entries(members["workers"]):
@@ -68,17 +68,17 @@ class Document:
         """The document as the text of a file."""
         workers = [dict(entry.members) for entry in self._entries.values()]
         others = {name: each for name, each in self._members.items() if name not in MEMBERS}
-        members = {**others, "workers": workers, **self._cordons.members}
+        members = {**others, "workers": workers, **members_of(self.cordons)}
         return json.dumps(members, indent=2).encode() + b"\n"
 
     @property
     def cordons(self) -> Updates:
         """All entries of the cordons, tombstones included."""
-        return self._cordons.known
+        return self._cordons.snapshot()
 
     def write_cordons(self, updates: Updates) -> None:
         """Apply ``updates``; an entry counts if it is later than the one in the document."""
-        self._cordons.update(updates)
+        self._cordons.merge(updates)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset
 from gateway.stores.file.document import Document, InvalidDocument
 from gateway.stores.file.shared_file import FileVersion, SharedFile
+from gateway.stores.last_writer_wins.map import Updates, undated
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates, undated
 
 #: Seconds after an outage of the file in which no record expires. Nobody could renew a record during the
 #: outage; in this time everybody has tried again.
@@ -113,14 +113,11 @@ def _record_changes(
 
 
 def _cordon_changes(before: Updates, after: Updates) -> Iterator[CordonsChanged]:
-    for url in {**before, **after}:
-        old, new = before.get(url, {}), after.get(url, {})
-        changed = {reason: entry for reason, entry in new.items() if old.get(reason) != entry}
-        # A reason that is not even remembered was removed by a person, or long ago.
-        gone = [reason for reason, entry in old.items() if entry.present and reason not in new]
-        changed |= dict.fromkeys(gone, undated(present=False))
-        if changed:
-            yield CordonsChanged(url, changed)
+    changed = {key: entry for key, entry in after.items() if before.get(key) != entry}
+    # A reason that is not even remembered was removed by a person, or long ago.
+    gone = [key for key, entry in before.items() if entry.present and key not in after]
+    if changed or gone:
+        yield CordonsChanged({**changed, **dict.fromkeys(gone, undated(present=False))})
 
 
 def _undone(

@@ -26,9 +26,9 @@ from gateway.stores.feeds import Emit
 from gateway.stores.file.document import Document, InvalidDocument
 from gateway.stores.file.reader import FileReader, read_document
 from gateway.stores.file.shared_file import SharedFile
+from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
-from gateway.stores.versioned import Updates
 from gateway.stores.watched import WatchedStore
 
 #: Seconds between two polls of the file.

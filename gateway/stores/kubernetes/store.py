@@ -11,8 +11,8 @@ from gateway.stores.base import ReadOnlyStore
 from gateway.stores.feeds import Emit
 from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.follower import Follower, Selection, Timing
+from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Updates
 from gateway.stores.watched import WatchedStore
 
 

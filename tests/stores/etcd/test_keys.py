@@ -30,8 +30,8 @@ def test_mark_and_url_are_read_as_they_were_written() -> None:
     keys = Keys("/a")
     for reason in ("held", "paused:memory:a/b%2F c", "waived:ünï"):
         for there in (True, False):
-            key, _ = keys.decode({"key": keys.of_cordon(ONE.url, reason, present=there)})
-            assert keys.parse_cordon(key) == (ONE.url, reason, there)
+            key, _ = keys.decode({"key": keys.of_cordon((ONE.url, reason), present=there)})
+            assert keys.parse_cordon(key) == ((ONE.url, reason), there)
     assert keys.parse_cordon(keys.decode({"key": keys.of(ONE.url)})[0]) is None
 
 

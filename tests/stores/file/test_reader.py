@@ -11,8 +11,8 @@ from gateway.stores.base import CordonsChanged, Gone, Put, Reset
 from gateway.stores.file.document import InvalidDocument
 from gateway.stores.file.reader import FileReader
 from gateway.stores.file.shared_file import SharedFile
+from gateway.stores.last_writer_wins.map import Versioned, undated
 from gateway.stores.record import WorkerRecord
-from gateway.stores.versioned import Versioned, undated
 from tests.stores.contract import ONE, TWO
 
 
@@ -76,5 +76,5 @@ def test_cordons_that_a_person_adds_and_removes_are_undated(path: Path, reader: 
     ]
     for members, expected in steps:
         path.write_text(json.dumps({"workers": [ONE.url], **members}))
-        changes = [] if expected is None else [CordonsChanged(ONE.url, {"held": expected})]
+        changes = [] if expected is None else [CordonsChanged({(ONE.url, "held"): expected})]
         assert reader.changes() == changes
