@@ -22,7 +22,7 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
   tests/proxy/test_sticky.py tests/commands/test_workers.py
 
 # Laws and measurements that take long: also part of make test-system, and run against the compiled build.
-LONG := tests/contract/test_endpoints.py tests/contract/test_relayed.py tests/formats/sglang/join/test_cost.py tests/formats/json/test_steps.py tests/downstream/test_hostile.py \
+LONG := tests/contract/test_endpoints.py tests/contract/test_relayed.py tests/formats/test_join_cost.py tests/formats/json/test_steps.py tests/downstream/test_hostile.py \
   tests/downstream/test_unread.py \
   tests/sim/test_fuzz.py tests/proxy/test_handler_ends.py tests/proxy/test_races.py
 

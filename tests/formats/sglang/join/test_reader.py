@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
-from gateway.formats.contract import Ending, Headers, Ids, Reader, ReplyHead
+from gateway.errors import UpstreamMalformed
+from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
 from gateway.formats.worker_contract import WorkerInfo
 from tests.formats.sglang.streams import (
     STATES,
@@ -19,7 +19,7 @@ from tests.formats.sglang.streams import (
     part,
 )
 from tests.formats.sglang.support import FORMAT, parsed, run, same
-from tests.formats.support import DONE, EVENTS, HEX, View, compact, recorded_ending
+from tests.formats.support import DONE, EVENTS, HEX, View, compact
 
 STREAM: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True}
 
@@ -45,13 +45,6 @@ def joined(stream: bytes, request: dict[str, Any] = STREAM, *, mode: str | None 
     return json.loads(outcome.given)
 
 
-def failure(stream: bytes, request: dict[str, Any] = STREAM) -> tuple[GatewayError | None, Ending | None]:
-    reader = joining(request)
-    outcome = run(reader, [stream])
-    assert outcome.given == b""
-    return outcome.error, recorded_ending(reader.facts, outcome.error)
-
-
 @pytest.mark.parametrize("mode", [None, "incremental", "cumulative"])
 @pytest.mark.parametrize("make", [incremental, cumulative])
 def test_stream_joins_to_its_last_state_whatever_mode_the_worker_declares(
@@ -66,14 +59,6 @@ def test_stop_token_that_is_counted_but_not_sent_leaves_the_mode_to_the_worker()
     first, last = complete([5], "a"), complete([5], "a", {"type": "stop", "matched": 2})
     last["meta_info"]["completion_tokens"] = 2
     assert joined(events([first, last]), mode="cumulative") == last
-
-
-def test_mode_of_a_stream_without_ids_is_detected_by_its_text() -> None:
-    states = [{"text": text, "meta_info": {"id": "a"}} for text in ("one", "one two")]
-    last = {"text": "one two three", "meta_info": {"id": "a", "finish_reason": {"type": "stop"}}}
-    assert joined(events([*states, last])) == last
-    parts = [{"text": text, "meta_info": {"id": "a"}} for text in ("one", " two")]
-    assert joined(events([*parts, last | {"text": " three"}])) == last
 
 
 def test_values_are_as_the_engine_spelled_them() -> None:
@@ -93,32 +78,26 @@ def test_values_are_as_the_engine_spelled_them() -> None:
     )
 
 
-def test_time_of_sending_stays_that_of_the_first_event() -> None:
+def test_member_that_not_every_event_has_or_that_no_table_names_is_the_latest_there_is() -> None:
+    """A list of unknown name too, unless it has an entry for each token."""
     documents = incremental(*STATES)
     documents[0]["meta_info"] = documents[0]["meta_info"] | {"response_sent_to_client_ts": 1.25}
-    assert joined(events(documents))["meta_info"]["response_sent_to_client_ts"] == 1.25
-
-
-def test_unknown_list_that_is_not_of_the_tokens_is_as_the_last_event_has_it() -> None:
-    documents = incremental(*STATES)
+    documents[1] = documents[1] | {"note": {"a": 1}}
     for place, document in enumerate(documents):
         document["meta_info"] = document["meta_info"] | {"stages": [place, "x", "y"]}
-    assert joined(events(documents))["meta_info"]["stages"] == [3, "x", "y"]
-
-
-def test_unknown_member_that_only_an_early_event_has_is_kept() -> None:
-    documents = incremental(*STATES)
-    documents[1] = documents[1] | {"note": {"a": 1}}
-    assert joined(events(documents)) == STATES[-1] | {"note": {"a": 1}}
+    meta = STATES[-1]["meta_info"] | {"response_sent_to_client_ts": 1.25, "stages": [3, "x", "y"]}
+    assert joined(events(documents)) == STATES[-1] | {"note": {"a": 1}, "meta_info": meta}
 
 
 @pytest.mark.parametrize("place", [1, 2, 3])
-def test_member_of_another_kind_than_before_is_malformed(place: int) -> None:
-    documents = incremental(*STATES)
-    documents[place] = documents[place] | {"text": ["not", "text"]}
-    error, ending = failure(events(documents))
-    assert isinstance(error, UpstreamMalformed)
-    assert ending is Ending.MALFORMED
+def test_member_of_another_kind_and_tokens_that_were_lost_are_malformed(place: int) -> None:
+    """The total at the end of an incremental stream must be the number of ids."""
+    odd = incremental(*STATES)
+    odd[place] = odd[place] | {"text": ["not", "text"]}
+    life = incremental(*STATES[:-1], complete([7, 8, 7, 9, 2], ' a\u00e9"\\\n', {"type": "length"}))
+    for documents in (odd, life[: place - 1] + life[place:]):
+        outcome = run(joining(mode="incremental"), [events(documents)])
+        assert (outcome.given, type(outcome.error)) == (b"", UpstreamMalformed)
 
 
 def test_long_stream_of_one_shape_joins_as_a_short_one() -> None:
@@ -146,68 +125,3 @@ def test_event_with_other_counts_of_its_prompt_is_read_anew() -> None:
     assert reader.facts.cached_tokens == 2
     run(reader, [b"data: %b\n\n" % compact(last), DONE])
     assert reader.facts.cached_tokens == 100
-
-
-def abort(status: int, message: str, index: int = 0) -> dict[str, Any]:
-    finish = {"type": "abort", "status_code": status, "message": message}
-    return {"text": "", "output_ids": [], "meta_info": {"id": "a", "finish_reason": finish}, "index": index}
-
-
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (400, {"error": {"message": "no /srv/x/y"}}),
-        (503, {"object": "error", "message": "no <path>", "type": "503", "param": None, "code": 503}),
-    ],
-)
-def test_abort_with_a_status_joins_to_the_engines_error(status: int, body: dict[str, Any]) -> None:
-    reader = joining()
-    outcome = run(reader, [events([abort(status, "no /srv/x/y")])])
-    assert (json.loads(outcome.given), reader.facts.error_status) == (body, status)
-    assert reader.facts.ending is Ending.ENGINE_ABORT
-
-
-@pytest.mark.parametrize(
-    ("error", "body", "status"),
-    [
-        ({"message": "m", "code": 400}, {"message": "m", "code": 400}, 400),
-        ({"message": "at /a/b.py", "code": 500}, {"message": "at <path>", "code": 500}, 500),
-        ("text", "text", 500),
-    ],
-)
-def test_error_event_joins_to_the_frontends_own_error(error: Any, body: Any, status: int) -> None:
-    reader = joining()
-    outcome = run(reader, [events([{"error": error}])])
-    assert (json.loads(outcome.given), reader.facts.error_status) == ({"error": body}, status)
-    assert reader.facts.ending is Ending.ERROR_EVENT
-
-
-def test_tokens_that_were_lost_are_noticed() -> None:
-    """The total at the end of an incremental stream must be the number of ids."""
-    documents = incremental(*STATES)
-    del documents[2]
-    error, ending = failure(events(documents))
-    assert isinstance(error, UpstreamMalformed)
-    assert ending is Ending.MALFORMED
-
-
-@pytest.mark.parametrize("rest", [b"data: {\n\n", events([STATES[0]]), b"\xff"])
-def test_what_follows_the_end_is_ignored(rest: bytes) -> None:
-    stream = events(incremental(*STATES))
-    assert joined(stream[: -len(DONE)] + rest) == STATES[-1]
-    assert joined(stream + rest) == STATES[-1]
-
-
-def test_routing_data_becomes_a_fact_and_leaves_the_reply() -> None:
-    documents = incremental(*STATES)
-    documents[0] = {"routing_data": {"worker_id": 7}} | documents[0]
-    reader = joining()
-    assert json.loads(run(reader, [events(documents)]).given) == STATES[-1]
-    assert reader.facts.routing_data == {"worker_id": 7}
-
-
-def test_join_reader_gives_nothing_before_its_end() -> None:
-    reader = joining()
-    assert (reader.streaming, reader.identity) == (False, False)
-    assert reader.feed(events(incremental(*STATES))) == b""
-    assert reader.fail(UpstreamIncomplete("x")) == b""

@@ -1,0 +1,278 @@
+"""A worker is identified from its replies, whichever of them are missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gateway.formats.worker_contract import ProbeReply, WorkerInfo
+from tests.formats.dialects import DIALECTS
+from tests.formats.support import records
+
+SGLANG, VLLM = (dialect.format for dialect in DIALECTS.values())
+GENERATE = "/inference/v1/generate"
+#: Status and document.
+Answer = tuple[int, Any]
+
+
+def replies(answers: Mapping[str, Answer | bytes | None]) -> dict[str, ProbeReply]:
+    """Return the replies of a server; None for no answer, bytes for the document of a 200."""
+    return {
+        path: ProbeReply(200, answer)
+        if isinstance(answer, bytes)
+        else ProbeReply(answer[0], json.dumps(answer[1]).encode())
+        for path, answer in answers.items()
+        if answer is not None
+    }
+
+
+def recording(engine: str, kind: str, name: str) -> Answer:
+    record = records(engine, kind)[name]
+    return record["status"], json.loads(record["body"])
+
+
+def sglang(**answers: Answer) -> WorkerInfo:
+    info = SGLANG.identify(
+        replies({"/" + target.replace("v1_", "v1/"): answer for target, answer in answers.items()})
+    )
+    assert isinstance(info, WorkerInfo)
+    return info
+
+
+INFO = {"version": "0.5.22", "tp_size": 1, "frontend": "python", "incremental_streaming_output": False}
+LORA = {"id": "lora", "parent": "tiny"}
+CARDS = (200, {"object": "list", "data": [{"id": "tiny", "max_model_len": 2048}, LORA]})
+
+
+def test_recorded_server_of_sglang_is_identified() -> None:
+    info = sglang(
+        server_info=(404, ""),
+        get_server_info=recording("sglang", "control", "skiptok-meta-get_server_info"),
+        model_info=recording("sglang", "control", "skiptok-meta-model_info"),
+        v1_models=CARDS,
+    )
+    assert info == WorkerInfo(
+        engine="sglang",
+        capability=SGLANG.capability,
+        usable=True,
+        version="0.5.22",
+        models=("tiny", "lora"),
+        context_length=2048,
+        stream_mode="incremental",
+        weight_version="default",
+        adapters=("lora",),
+    )
+
+
+DISK = {"data": [{"id": "/ckpt/step-1", "max_model_len": 2048}, LORA | {"parent": "/ckpt/step-1"}]}
+
+
+@pytest.mark.parametrize(
+    ("answers", "known"),
+    [
+        (
+            {"model_info": recording("sglang", "control", "meta-model_info")},
+            {
+                "usable": True,
+                "models": ("tiny",),
+                "weight_version": "default",
+                "version": None,
+                "stream_mode": None,
+                "context_length": None,
+            },
+        ),
+        *(
+            (
+                {"server_info": (200, INFO | {"incremental_streaming_output": flag})},
+                {"stream_mode": mode},
+            )
+            for flag, mode in ((True, "incremental"), (False, "cumulative"), (None, None))
+        ),
+        # The context length is that of the first model, else the server's.
+        (
+            {"server_info": (200, INFO | {"context_length": 4096}), "v1_models": CARDS},
+            {"context_length": 2048},
+        ),
+        (
+            {"server_info": (200, INFO | {"context_length": 4096, "served_model_name": "m"})},
+            {"context_length": 4096, "models": ("m",)},
+        ),
+        # With weights from disk the server reports their path as its name; its adapters stay its own.
+        (
+            {
+                "server_info": (200, INFO | {"served_model_name": "tiny"}),
+                "model_info": (200, {"served_model_name": "/ckpt/step-1"}),
+                "v1_models": (200, DISK),
+            },
+            {"models": ("tiny", "lora"), "context_length": 2048},
+        ),
+        (
+            {"server_info": (200, {"version": "0", "tp_size": 1}), "v1_models": CARDS},
+            {"models": ("tiny", "lora")},
+        ),
+    ],
+)
+def test_what_a_server_of_sglang_leaves_out_is_taken_from_where_it_is(
+    answers: dict[str, Answer], known: dict[str, Any]
+) -> None:
+    info = sglang(**answers)
+    assert {name: getattr(info, name) for name in known} == known
+
+
+@pytest.mark.parametrize(
+    ("setting", "usable", "word"),
+    [
+        ({"disaggregation_mode": "prefill"}, False, "prefill"),
+        ({"disaggregation_mode": "decode"}, False, "decode"),
+        ({"disaggregation_mode": "null"}, True, ""),
+        ({"is_embedding": True}, False, "embedding"),
+        ({"frontend": "rust"}, True, "Rust"),
+    ],
+)
+def test_server_of_sglang_that_cannot_generate_alone_is_unusable(
+    setting: dict[str, Any], usable: bool, word: str
+) -> None:
+    """One with a Rust frontend is used, with a note."""
+    info = sglang(server_info=(200, INFO | setting))
+    assert info.usable is usable
+    assert word in info.reason
+
+
+def test_server_of_sglang_that_requires_a_key_is_unusable_with_that_reason() -> None:
+    info = sglang(
+        server_info=recording("sglang", "control", "skiptok-no-auth-server_info"),
+        model_info=recording("sglang", "control", "skiptok-no-auth-get_model_info"),
+    )
+    assert not info.usable and "API key" in info.reason
+
+
+REFUSAL = {"error": {"message": "2 validation errors", "type": "Bad Request", "param": "body.token_ids"}}
+SCALE_OUT = {"error": {"message": "Scale-out endpoints are disabled. Restart ...", "code": 403}}
+UNAUTHORIZED: Answer = (401, {"error": "Unauthorized"})
+NOT_FOUND: Answer = (404, {"detail": "Not Found"})
+VERSION: Answer = (200, {"version": "1"})
+
+
+def cards(owner: str = "vllm") -> Answer:
+    """Return an engine's models: other names of the base have no parent, adapters have the base."""
+    base = {"id": "base", "owned_by": owner, "parent": None, "max_model_len": 2048}
+    others: tuple[tuple[Any, Any], ...] = (("alias", None), ("tuned", "base"), (7, "base"))
+    data = [base, *({"id": id, "owned_by": owner, "parent": parent} for id, parent in others)]
+    return 200, {"object": "list", "data": data}
+
+
+def vllm(version: Answer | None, listed: Answer | None, generate: Answer | None) -> WorkerInfo | None:
+    answers = {"/version": version, "/v1/models": listed, GENERATE: generate}
+    info: WorkerInfo | None = VLLM.identify(replies(answers))
+    return info
+
+
+def test_recorded_engine_of_vllm_is_identified() -> None:
+    found = vllm(
+        recording("vllm", "control", "meta-version"),
+        recording("vllm", "control", "meta-v1-models"),
+        recording("vllm", "generate", "err-missing-token-ids"),
+    )
+    assert found == WorkerInfo(
+        engine="vllm",
+        capability=VLLM.capability,
+        usable=True,
+        version="0.32.0",
+        models=("tiny",),
+        context_length=2048,
+        stream_mode="delta",
+    )
+
+
+def test_adapters_of_vllm_are_distinguished_from_base_models() -> None:
+    found = vllm(None, cards(), (400, {}))
+    assert found is not None
+    assert (found.models, found.adapters) == (("base", "alias", "tuned"), ("tuned",))
+    assert found.context_length == 2048
+
+
+@pytest.mark.parametrize(
+    ("version", "listed", "generate", "word"),
+    [
+        (None, None, (403, SCALE_OUT), "--enable-scale-out"),
+        (VERSION, UNAUTHORIZED, UNAUTHORIZED, "API key"),
+        (VERSION, cards(), NOT_FOUND, "too old"),
+        (VERSION, cards(), (501, {}), "does not generate"),
+        (VERSION, cards(), (500, {}), "answered 500"),
+        (VERSION, cards(), (200, {}), "answered 200"),
+        (VERSION, cards(), None, "did not answer"),
+        (None, cards(), None, "did not answer"),
+    ],
+)
+def test_engine_of_vllm_that_cannot_serve_is_listed_with_its_reason(
+    version: Answer | None, listed: Answer | None, generate: Answer | None, word: str
+) -> None:
+    found = vllm(version, listed, generate)
+    assert found is not None
+    assert not found.usable and word in found.reason
+
+
+@pytest.mark.parametrize(
+    "generate", [(200, {"choices": [], "request_id": "x"}), (400, REFUSAL), (422, REFUSAL)]
+)
+def test_any_server_whose_route_speaks_the_dialect_of_vllm_is_used(generate: Answer) -> None:
+    found = vllm(NOT_FOUND, cards("sglang"), generate)
+    assert found is not None
+    assert (found.usable, found.engine, found.version) == (True, "vllm-compatible", None)
+
+
+@pytest.mark.parametrize(
+    ("paused", "sleeping", "says"),
+    [(None, None, False), (False, False, False), (True, False, True), (False, True, True), ("yes", 1, False)],
+)
+def test_paused_or_sleeping_engine_of_vllm_is_reported_in_development_mode(
+    paused: object, sleeping: object, says: bool
+) -> None:
+    """It is usable nevertheless: its requests wait."""
+    answers: dict[str, Answer] = {"/version": VERSION, GENERATE: (400, REFUSAL)}
+    if paused is not None:
+        answers["/is_paused"] = (200, {"is_paused": paused})
+        answers["/is_sleeping"] = (200, {"is_sleeping": sleeping})
+    info = VLLM.identify(replies(answers))
+    assert info is not None
+    assert (info.usable, info.paused) == (True, says)
+
+
+@pytest.mark.parametrize(
+    ("format", "answers"),
+    [
+        (SGLANG, {"/server_info": NOT_FOUND}),
+        (SGLANG, {"/server_info": b"<html>", "/model_info": (200, [])}),
+        (SGLANG, {"/server_info": b"", "/v1/models": CARDS}),
+        (SGLANG, {"/server_info": (200, {"vllm_config": "..."}), "/v1/models": CARDS}),
+        (SGLANG, {"/server_info": (200, {"version": "0.32.0"})}),
+        (SGLANG, {"/server_info": (403, {})}),
+        (SGLANG, {"/v1/models": (401, {})}),
+        (VLLM, {"/version": NOT_FOUND, "/v1/models": cards("sglang"), GENERATE: NOT_FOUND}),
+        (VLLM, {"/version": UNAUTHORIZED, "/v1/models": UNAUTHORIZED, GENERATE: UNAUTHORIZED}),
+        (VLLM, {"/version": VERSION, "/v1/models": NOT_FOUND, GENERATE: NOT_FOUND}),
+        (VLLM, {"/version": VERSION, "/v1/models": cards("sglang"), GENERATE: NOT_FOUND}),
+        (VLLM, {"/version": (404, {}), "/v1/models": cards("someone"), GENERATE: (400, {"error": "no"})}),
+        (VLLM, {"/version": (404, {}), "/v1/models": (404, {}), GENERATE: (200, {"choices": "no"})}),
+        (VLLM, {"/version": (200, {"version": 7}), "/v1/models": (200, {"data": 7}), GENERATE: (400, {})}),
+    ],
+)
+def test_other_server_is_not_taken_for_one_of_the_engine(
+    format: Any, answers: dict[str, Answer | bytes]
+) -> None:
+    assert format.identify(replies(answers)) is None
+
+
+def test_probes_are_harmless() -> None:
+    """vLLM's generate route is asked with an empty object, which the engine refuses before any work."""
+    assert not any("health" in probe.target for probe in (*SGLANG.probes, SGLANG.health))
+    assert (VLLM.health.method, VLLM.health.target) == ("GET", "/health")
+    asked = [(probe.method, probe.target, probe.body) for probe in VLLM.probes]
+    assert ("POST", GENERATE, b"{}") in asked
+    gets = {
+        probe.method for probe in (*SGLANG.probes, SGLANG.health, *VLLM.probes) if probe.target != GENERATE
+    }
+    assert gets == {"GET"}
