@@ -14,17 +14,7 @@ from gateway.sim import SimServer
 from gateway.sim.request_log import Arrival
 from gateway.testing.rig import Rig, rig, serving, until
 
-__all__ = [
-    "RawClient",
-    "Rig",
-    "arrived",
-    "eventually",
-    "generates",
-    "rig",
-    "serving",
-    "sse",
-    "until",
-]
+__all__ = ["RawClient", "Rig", "arrived", "eventually", "generates", "rig", "serving", "sse", "until"]
 
 
 async def eventually(check: Callable[[], Awaitable[bool]], seconds: float = 50.0) -> None:

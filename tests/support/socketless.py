@@ -11,7 +11,10 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from gateway.downstream.connection import ClientConnection
+from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerEvent
+from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
@@ -21,11 +24,26 @@ from gateway.wiring.app import create_app
 from gateway.wiring.gateway import Gateway
 from tests.support.calls import calls_of
 
-#: A fresh connection, for as long as a test lasts.
-_NEVER_STALE = 1e18
+
+class Transport:
+    """What a socket's transport does where there is no socket: nothing."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def is_closing(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    abort = pause_reading = resume_reading = close
 
 
-class Wire:
+class Wire(Transport):
     """Stands for a socket's transport: keeps what was written. A reply that is cut is seen by its bytes."""
 
     def __init__(self) -> None:
@@ -37,19 +55,19 @@ class Wire:
     def writelines(self, parts: Sequence[bytes]) -> None:
         self.written += parts
 
-    def is_closing(self) -> bool:
-        return False
 
-    def get_write_buffer_size(self) -> int:
-        return 0
+def begin_serving(fleet: Fleet, format: AnyFormat) -> None:
+    """Make all workers ready, as workers of ``format``."""
+    info = WorkerInfo(format.name, format.capability, True, models=("model",))
+    for worker in fleet.workers:
+        worker.infos = {format.name: info}
+        fleet.apply_event(worker, WorkerEvent.SERVES)
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
 
-    def close(self) -> None:
-        pass
-
-    abort = pause_reading = resume_reading = close
+def keep(worker: Worker, connection: Connection) -> None:
+    """Give ``worker`` a connection that was used before, and stays fresh for as long as a test lasts."""
+    connection.idle_since = 1e18
+    worker.pool._idle.append(connection)
 
 
 class Rig:
@@ -58,18 +76,15 @@ class Rig:
     def __init__(self, format: str, workers: int = 2, *, kept: int = 1, access_log: bool = False) -> None:
         urls = tuple(f"http://127.0.0.1:{port}" for port in range(1, workers + 1))
         self.app = create_app(Settings(worker=urls, access_log=access_log))
-        info = WorkerInfo(format, load_formats()[format].capability, True, models=("model",))
         #: worker connections whose worker was not asked yet
         self._idle: dict[Connection, Wire] = {}
         self._clients: list[ClientConnection] = []
+        begin_serving(self.app.fleet, load_formats()[format])
         for worker in self.app.fleet.workers:
-            worker.infos = {format: info}
-            self.app.fleet.apply_event(worker, WorkerEvent.SERVES)
             for _ in range(kept):
                 connection, wire = Connection(bytearray(READ_SIZE), self.app.write_batch), Wire()
                 connection.connection_made(cast(Any, wire))
-                connection.idle_since = _NEVER_STALE
-                worker.pool._idle.append(connection)
+                keep(worker, connection)
                 self._idle[connection] = wire
 
     def client(self) -> Client:
@@ -94,11 +109,7 @@ class Client:
     """A client's connection and what was written to it."""
 
     def __init__(
-        self,
-        connection: ClientConnection,
-        wire: Wire,
-        workers: dict[Connection, Wire],
-        app: Gateway,
+        self, connection: ClientConnection, wire: Wire, workers: dict[Connection, Wire], app: Gateway
     ) -> None:
         self._connection = connection
         self._app = app
@@ -110,7 +121,6 @@ class Client:
         self._connection.connection_lost(None)
 
     def send(self, raw: bytes) -> None:
-        """Send ``raw``."""
         self._connection.data_received(raw)
         self._app.write_batch.flush()
 
@@ -124,7 +134,6 @@ class Client:
         self._workers[connection].written.clear()
         if not keep:
             del self._workers[connection]
-
         return partial(_receive, self._app, connection)
 
 
@@ -162,11 +171,8 @@ def post(path: str, body: bytes, extra: Mapping[str, str] | None = None) -> byte
 
 
 def unary_reply(body: bytes) -> bytes:
-    """Return a unary reply with ``body``."""
-    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
-        len(body),
-        body,
-    )
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    return head + body
 
 
 STREAM_HEAD = (

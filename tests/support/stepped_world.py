@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,11 +19,9 @@ from gateway import catalog
 from gateway.downstream.connection import ClientConnection
 from gateway.downstream.limits import ClientLimits
 from gateway.downstream.start_pacing import StartPacer
-from gateway.fleet.states import WorkerEvent
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
-from gateway.formats.worker_contract import WorkerInfo
 from gateway.proxy.handler import GenerateHandler
 from gateway.settings import Settings
 from gateway.stores.memory import MemoryStore
@@ -30,12 +29,9 @@ from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
 from gateway.wiring.app import SharedResources, make_services
 from gateway.wiring.security import sources_of
-from tests.support.socketless import STREAM_END, STREAM_HEAD, event, post
+from tests.support.generate import KINDS, PROMPT
+from tests.support.socketless import STREAM_END, STREAM_HEAD, begin_serving, event, keep, post, unary_reply
 from tests.support.stepping import SteppedLoop, Wire
-
-PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
-_ACCEPTED = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-_NEVER_STALE = 1e18
 
 
 class ReceivedRequest:
@@ -45,7 +41,7 @@ class ReceivedRequest:
         self.worker = worker
         self.wire = wire
         request = json.loads(body)
-        self.prompt = request["input_ids" if kind == "sglang" else "token_ids"]
+        self.prompt = request[PROMPT[kind]]
         self.id = _dispatch_id(kind, head, request)
         self._pieces = list(_stream(kind, self.id) if request["stream"] else _unary(kind, self.id))
 
@@ -75,32 +71,28 @@ class World:
         assert isinstance(loop, SteppedLoop)
         loop.dial = self._connect
         self.write_batch = self.services.fleet.write_batch
+        handler = GenerateHandler(KINDS[kind], self.format, self.services)
         self._app = SimpleNamespace(
             start_pacer=StartPacer(),
-            direct_route=self._direct_of,
+            direct_route=lambda path, method: handler.begin,
             write_batch=self.write_batch,
             limits=ClientLimits(head_seconds=3600, body_seconds=3600, idle_seconds=3600),
             lifecycle=self.services.lifecycle,
         )
-        self._handler = GenerateHandler(PATHS[kind], self.format, self.services)
-        info = WorkerInfo(kind, self.format.capability, True, models=("model",))
-        for worker in self.workers:
-            worker.infos = {kind: info}
-            self.services.fleet.apply_event(worker, WorkerEvent.SERVES)
+        begin_serving(self.services.fleet, self.format)
 
     @property
     def workers(self) -> Sequence[Worker]:
         found: Sequence[Worker] = self.services.fleet.workers
         return found
 
-    def _direct_of(self, path: bytes, method: bytes) -> Callable[[Any], None]:
-        return self._handler.begin
-
     def client(self, number: int, id: str, *, stream: bool) -> Wire:
         """A client that has sent a request, whose prompt is ``number``."""
         config = SimpleNamespace(app=self._app)
         wire = Wire(ClientConnection(cast(Any, config), ServerState(), {}))
-        wire.feed(post(PATHS[self.kind], _body(self.kind, number, id, stream)))
+        member = {"sglang": "rid", "vllm": "request_id"}[self.kind]
+        body = {PROMPT[self.kind]: [number], member: id, "stream": stream, "sampling_params": {}}
+        wire.feed(post(KINDS[self.kind], json.dumps(body).encode()))
         return wire
 
     def of(self, number: int) -> list[ReceivedRequest]:
@@ -112,8 +104,7 @@ class World:
         for worker in self.workers:
             connection = Connection(bytearray(32 * 1024), self.write_batch)
             self._wire(connection, worker.address.port)
-            connection.idle_since = _NEVER_STALE
-            worker.pool._idle.append(connection)
+            keep(worker, connection)
 
     def drop_connections(self) -> None:
         """No worker has one that is idle."""
@@ -122,9 +113,8 @@ class World:
 
     async def _connect(self, factory: Callable[[], Any], port: int) -> tuple[Wire, Any]:
         if self.holds_dials:
-            future = asyncio.get_running_loop().create_future()
-            self._dials.append(future)
-            await future
+            self._dials.append(asyncio.get_running_loop().create_future())
+            await self._dials[-1]
         protocol = factory()
         return self._wire(protocol, port), protocol
 
@@ -151,11 +141,11 @@ class World:
     def on_request(self, worker: Worker, wire: Wire, data: bytes) -> None:
         """Handle ``data``, a complete request sent to ``worker``."""
         head, _, body = data.partition(b"\r\n\r\n")
-        if head.split(b" ")[1] == PATHS[self.kind].encode():
+        if head.split(b" ")[1] == KINDS[self.kind].encode():
             self.requests.append(ReceivedRequest(self.kind, worker, wire, head, body))
             return
         self.aborts += [(worker, id) for id in _named(json.loads(body))]
-        asyncio.get_running_loop().call_soon(wire.feed, _ACCEPTED)
+        asyncio.get_running_loop().call_soon(wire.feed, unary_reply(b"{}"))
 
     def counted(self) -> dict[str, int]:
         """Requests that the metrics say have ended, by their status: success, error."""
@@ -165,38 +155,26 @@ class World:
 
 
 @cache
-def _settings(workers: int) -> Settings:
+def _settings(workers: int) -> tuple[Settings, Mapping[str, AnyFormat]]:
     urls = tuple(f"http://127.0.0.1:{port}" for port in range(1, workers + 1))
-    return Settings(worker=urls, access_log=False)
-
-
-@cache
-def _formats() -> dict[str, AnyFormat]:
-    return dict(catalog.configured_formats(load_formats(), _settings(1).format_options))
+    settings = Settings(worker=urls, access_log=False)
+    return settings, catalog.configured_formats(load_formats(), settings.format_options)
 
 
 def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
-    settings, formats = _settings(workers), _formats()
-    store = MemoryStore()
-    outside = SharedResources(store, keys=sources_of(settings), tls=None, peers=None, lock=None)
+    settings, formats = _settings(workers)
+    outside = SharedResources(MemoryStore(), keys=sources_of(settings), tls=None, peers=None, lock=None)
     services, _ = make_services(settings, list(formats.values()), outside)
     for entry in settings.workers:
         services.fleet.add(Worker(Address.parse(entry.url)))
     return services, formats[kind]
 
 
-def _body(kind: str, number: int, id: str, stream: bool) -> bytes:
-    ids_key, id_key = ("input_ids", "rid") if kind == "sglang" else ("token_ids", "request_id")
-    return json.dumps({ids_key: [number], id_key: id, "stream": stream, "sampling_params": {}}).encode()
-
-
 def _dispatch_id(kind: str, head: bytes, body: dict[str, Any]) -> str:
     if kind == "sglang":
         return str(body["rid"])
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"x-request-id:"):
-            return "generate-tokens-" + line.partition(b":")[2].strip().decode()
-    return "generate-tokens-" + str(body["request_id"])
+    in_head = re.search(rb"\r\nx-request-id: *(\S+)", head.lower())
+    return "generate-tokens-" + (in_head[1].decode() if in_head else str(body["request_id"]))
 
 
 def _named(body: dict[str, Any]) -> list[str]:
@@ -215,16 +193,11 @@ def _message(kind: str, id: str, tokens: int, *, last: bool) -> bytes:
 
 def _stream(kind: str, id: str) -> Sequence[bytes]:
     """Head, a token, the last one, the end."""
-    return (
-        STREAM_HEAD,
-        event(_message(kind, id, 1, last=False)),
-        event(_message(kind, id, 2, last=True)),
-        event(b"[DONE]") + STREAM_END,
-    )
+    first, last = (event(_message(kind, id, tokens, last=tokens == 2)) for tokens in (1, 2))
+    return STREAM_HEAD, first, last, event(b"[DONE]") + STREAM_END
 
 
 def _unary(kind: str, id: str) -> Sequence[bytes]:
     """Head, half of the body, the rest."""
-    body = _message(kind, id, 1, last=True)
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-    return head, body[:20], body[20:]
+    head, end, body = unary_reply(_message(kind, id, 1, last=True)).partition(b"\r\n\r\n")
+    return head + end, body[:20], body[20:]

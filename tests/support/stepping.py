@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.upstream import tcp_info
 from gateway.upstream.connection import Connection
+from tests.support.socketless import Transport
 
 #: Longer than any timer of the product that a race can start, in seconds.
 AGES = 60.0
@@ -52,7 +53,7 @@ class _Instant(selectors.SelectSelector):
         return super().select(0)
 
 
-class Wire:
+class Wire(Transport):
     """Stands for the transport of ``protocol``, and is the peer's end of it as well."""
 
     def __init__(self, protocol: Any, wrote: Callable[[Wire, bytes], None] = lambda wire, data: None) -> None:
@@ -87,15 +88,6 @@ class Wire:
 
     def is_closing(self) -> bool:
         return self.closed
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self if name == "socket" else default
