@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from typing import IO
 
@@ -30,25 +29,15 @@ def ports_of(output: IO[str] | None) -> list[int]:
     return ports
 
 
-async def all_refuse(ports: list[int]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        for port in ports:
-            while not refuses(port):  # noqa: ASYNC110 - another process's socket: nothing to await
-                await asyncio.sleep(0.02)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_demo_ends_all_it_started_on_a_signal(number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_demo_leaves_nothing_behind_on_a_signal_or_when_it_is_killed(number: signal.Signals) -> None:
     with running("demo", "--port", str(free_port())) as demo:
         ports = await asyncio.to_thread(ports_of, demo.stdout)
         assert not any(map(refuses, ports))
         demo.send_signal(number)
-        assert await asyncio.to_thread(demo.wait, PATIENCE) == 0
-    await all_refuse(ports)
-
-
-async def test_demo_leaves_nothing_behind_when_it_is_killed() -> None:
-    with running("demo", "--port", str(free_port())) as demo:
-        ports = await asyncio.to_thread(ports_of, demo.stdout)
-        os.kill(demo.pid, signal.SIGKILL)
-        await all_refuse(ports)
+        code = await asyncio.to_thread(demo.wait, PATIENCE)
+        assert code == (-signal.SIGKILL if number == signal.SIGKILL else 0)
+    async with asyncio.timeout(PATIENCE):
+        for port in ports:
+            while not refuses(port):  # noqa: ASYNC110 - another process's socket: nothing to await
+                await asyncio.sleep(0.02)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
@@ -34,14 +34,6 @@ def help_of(*command: str) -> str:
 
 
 @pytest.fixture
-def taken_port() -> Iterator[int]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-@pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that ``serve`` would have run with."""
     settings: list[Settings] = []
@@ -54,21 +46,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     return settings
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make ``serve`` create its gateway and return."""
-
-    def make(settings: Settings) -> int:
-        create_app(settings)
-        return 0
-
-    monkeypatch.setattr(server, "run", make)
-
-
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_every_setting_is_a_flag_of_serve_with_its_variable_in_the_help(name: str) -> None:
-    assert flag_of(name) in help_of("serve")
-    assert f"[{variable_of(Settings.model_fields[name])}" in help_of("serve")
+def test_help_of_serve_lists_the_flag_and_variable_of_every_setting_by_the_sections_of_the_settings() -> None:
+    shown = runner.invoke(app, ["serve", "--help"]).output
+    titles = [str(section.__doc__).removesuffix(".") for section in reversed(Settings.__bases__)]
+    assert re.findall(r"^(\S.*):$", shown, re.MULTILINE) == [*titles, "Other options"]
+    flags = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE)
+    assert flags == [*map(flag_of, Settings.model_fields), "--help"]
+    variables = [f"[{variable_of(field)}" for field in Settings.model_fields.values()]
+    assert [each for each in variables if each not in help_of("serve")] == []
 
 
 @pytest.mark.parametrize(
@@ -92,14 +77,6 @@ def test_help_shows_the_kind_of_value_of_a_flag(flag: str, value: str) -> None:
     assert f"{flag}{value}" in help_of("serve")
 
 
-def test_help_of_serve_lists_the_flags_by_the_sections_of_the_settings() -> None:
-    shown = runner.invoke(app, ["serve", "--help"]).output
-    titles = [str(section.__doc__).removesuffix(".") for section in reversed(Settings.__bases__)]
-    assert re.findall(r"^(\S.*):$", shown, re.MULTILINE) == [*titles, "Other options"]
-    flags = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE)
-    assert flags == [*map(flag_of, Settings.model_fields), "--help"]
-
-
 @pytest.mark.parametrize(
     "command",
     [("demo",), ("check",), ("serve",), ("sim", "vllm"), *(("workers", name) for name in ("list", "add"))],
@@ -110,11 +87,8 @@ def test_placeholders_of_all_commands_are_written_alike(command: tuple[str, ...]
     assert re.findall(r"--\S+ <.*", options) == []
 
 
-def test_help_names_which_name_of_a_flag_is_the_older_one() -> None:
+def test_older_name_of_a_flag_is_taken_and_is_named_as_such_in_the_help(served: list[Settings]) -> None:
     assert "oldername:--hold-seconds]" in help_of("serve")
-
-
-def test_older_name_of_a_flag_is_taken(served: list[Settings]) -> None:
     assert runner.invoke(app, ["serve", "--hold-seconds", "3", "--hold-bytes", "7"]).exit_code == 0
     assert (served[0].queue_seconds, served[0].queue_bytes) == (3, 7)
 
@@ -126,42 +100,18 @@ def test_no_summary_of_a_command_is_cut(group: tuple[str, ...]) -> None:
     assert "..." not in commands
 
 
-def test_flags_of_serve_override_the_environment(
+def test_flags_of_serve_override_the_environment_and_its_defaults_are_the_settings(
     served: list[Settings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert runner.invoke(app, ["serve"]).exit_code == 0
+    assert served == [Settings()]
     monkeypatch.setenv("DYN_HTTP_PORT", "9001")
     monkeypatch.setenv("DYN_ROUTER_MODE", "random")
     flags = ["--port", "9002", "--no-access-log", "--worker", "http://a:1", "--worker", "http://b:1"]
-    result = runner.invoke(app, ["serve", *flags])
-    assert result.exit_code == 0
-    (settings,) = served
-    assert (settings.port, settings.router_mode, settings.access_log) == (9002, "random", False)
-    assert settings.worker == ("http://a:1", "http://b:1")
-
-
-def test_serve_without_flags_has_the_defaults(served: list[Settings]) -> None:
-    assert runner.invoke(app, ["serve"]).exit_code == 0
-    assert served == [Settings()]
-
-
-def test_bad_flag_exits_2_with_one_line_that_names_it(served: list[Settings]) -> None:
-    result = runner.invoke(app, ["serve", "--port", "x"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("tito-gateway: --port: ")
-    assert result.stderr.count("\n") == 1
-    assert served == []
-
-
-def test_bad_variable_exits_2_with_one_line_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_METRICS_TTFT_MIN", "-1")
-    result = runner.invoke(app, ["serve"])
-    assert result.exit_code == 2
-    assert result.stderr.startswith("tito-gateway: DYN_METRICS_TTFT_MIN: ")
-    assert result.stderr.count("\n") == 1
-
-
-def test_unknown_flag_exits_2() -> None:
-    assert runner.invoke(app, ["serve", "--prot", "1"]).exit_code == 2
+    assert runner.invoke(app, ["serve", *flags]).exit_code == 0
+    found = served[1]
+    assert (found.port, found.router_mode, found.access_log) == (9002, "random", False)
+    assert found.worker == ("http://a:1", "http://b:1")
 
 
 def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,79 +124,71 @@ def test_unknown_variables_get_one_warning(served: list[Settings], monkeypatch: 
     assert len(served) == 1
 
 
+CLASHES = {
+    ("--metrics-path", "/generate"): (
+        "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --metrics-path: generate path '/generate' (sglang) clashes"
+    ),
+    ("--sglang-generate-path", "/metrics"): (
+        "--sglang-generate-path, DYN_HTTP_SVC_METRICS_PATH: generate path '/metrics' (sglang) clashes"
+    ),
+    ("--vllm-generate-path", "/generate"): (
+        "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --vllm-generate-path: generate path '/generate' is given"
+    ),
+    ("--vllm-generate-path", "/workers"): ("--vllm-generate-path: generate path '/workers' (vllm) clashes"),
+    ("--metrics-path", "/health"): "--metrics-path, DYN_HTTP_SVC_HEALTH_PATH: '/health' is the path of two",
+    ("--live-path", "/docs"): "--live-path: '/docs' is the path of two",
+    ("--sglang-generate-path", "/a{b}"): "--sglang-generate-path: generate path has a character",
+}
+NOPE = "unknown format 'nope'; installed"
+
+
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "variables", "message"),
     [
-        (
-            ["--generate-format", "nope"],
-            "--generate-format: unknown format 'nope'; installed formats: sglang, vllm",
-        ),
-        (
-            ["--worker", "nope=http://x:1"],
-            "--worker: worker http://x:1: unknown format 'nope'; installed: sglang, vllm",
-        ),
-        (["--worker", "x:1"], "--worker: "),
-        (
-            ["--metrics-path", "/generate"],
-            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --metrics-path: generate path '/generate' (sglang) clashes",
-        ),
-        (
-            ["--sglang-generate-path", "/metrics"],
-            "--sglang-generate-path, DYN_HTTP_SVC_METRICS_PATH: generate path '/metrics' (sglang) clashes",
-        ),
-        (
-            ["--vllm-generate-path", "/workers"],
-            "--vllm-generate-path: generate path '/workers' (vllm) clashes",
-        ),
-        (
-            ["--vllm-generate-path", "/generate"],
-            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, --vllm-generate-path: generate path '/generate' is given",
-        ),
-        (["--sglang-generate-path", "/a{b}"], "--sglang-generate-path: generate path has a character"),
-        (
-            ["--metrics-path", "/health"],
-            "--metrics-path, DYN_HTTP_SVC_HEALTH_PATH: '/health' is the path of two",
-        ),
-        (["--live-path", "/docs"], "--live-path: '/docs' is the path of two"),
+        (["--port", "x"], {}, "--port: "),
+        ([], {"DYN_METRICS_TTFT_MIN": "-1"}, "DYN_METRICS_TTFT_MIN: "),
+        (["--generate-format", "nope"], {}, f"--generate-format: {NOPE} formats: sglang, vllm"),
+        ([], {"DYN_GENERATE_FORMAT": "nope"}, "DYN_GENERATE_FORMAT: "),
+        (["--worker", "nope=http://x:1"], {}, f"--worker: worker http://x:1: {NOPE}: sglang, vllm"),
+        ([], {"DYN_GENERATE_FORMAT": "nope", "DYN_WORKER": "nope=http://x:1"}, "DYN_WORKER: "),
+        (["--worker", "x:1"], {}, "--worker: "),
+        *((flags, {}, message) for flags, message in CLASHES.items()),
     ],
 )
 def test_start_up_error_exits_2_with_one_line_that_names_every_setting_at_fault(
-    flags: list[str], message: str, made: None
+    flags: Sequence[str], variables: Mapping[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A setting is named by its flag if that was given, else by its variable."""
-    result = runner.invoke(app, ["serve", *flags])
+
+    def make(settings: Settings) -> int:
+        create_app(settings)
+        return 0
+
+    monkeypatch.setattr(server, "run", make)
+    result = runner.invoke(app, ["serve", *flags], env=variables)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"tito-gateway: {message}")
     assert result.stderr.count("\n") == 1
 
 
-def test_start_up_error_names_the_variable_that_was_given(
-    made: None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("serve", "--port", "0", "--generate-format", "nosuch"), 2, "--generate-format"),
+        (("serve", "--host", "127.0.0.1", "--port", "TAKEN"), 1, "in use"),
+        (("demo", "--port", "TAKEN"), 1, "in use"),
+        (("sim", "vllm", "--port", "TAKEN"), 1, "in use"),
+    ],
+)
+def test_process_that_cannot_start_says_why_in_one_line(
+    arguments: Sequence[str], status: int, message: str
 ) -> None:
-    monkeypatch.setenv("DYN_GENERATE_FORMAT", "nope")
-    monkeypatch.setenv("DYN_WORKER", "nope=http://x:1")
-    result = runner.invoke(app, ["serve"])
-    assert result.stderr.startswith("tito-gateway: DYN_WORKER: ")
-    monkeypatch.delenv("DYN_WORKER")
-    result = runner.invoke(app, ["serve"])
-    assert result.stderr.startswith("tito-gateway: DYN_GENERATE_FORMAT: ")
-
-
-def test_start_up_error_of_the_process_has_no_traceback() -> None:
-    result = run("serve", "--host", "127.0.0.1", "--port", "0", "--generate-format", "nosuch")
-    assert result.returncode == 2
-    assert "--generate-format" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("command", ["serve", "demo", "sim"])
-def test_port_in_use_exits_1_with_one_line(command: str, taken_port: int) -> None:
-    flags = {"serve": ["serve", "--host", "127.0.0.1"], "demo": ["demo"], "sim": ["sim", "vllm"]}
-    result = run(*flags[command], "--port", str(taken_port))
-    assert result.returncode == 1
-    assert result.stderr.count("\n") == 1
-    assert "in use" in result.stderr
-    assert result.stdout == ""
+    """Without a traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        result = run(*(port if each == "TAKEN" else each for each in arguments))
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (status, "", 1)
+    assert message in result.stderr
 
 
 def test_version_is_that_of_the_distribution() -> None:
@@ -256,9 +198,8 @@ def test_version_is_that_of_the_distribution() -> None:
     assert run("version").stdout == shown
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(SimConfig)])
-def test_every_option_of_a_simulated_engine_is_a_flag(name: str) -> None:
-    assert flag_of(name) in help_of("sim", "sglang")
+def test_every_option_of_a_simulated_engine_is_a_flag() -> None:
+    assert [f.name for f in fields(SimConfig) if flag_of(f.name) not in help_of("sim", "sglang")] == []
 
 
 def test_simulated_engine_prints_its_url_and_ends_with_its_parent() -> None:

@@ -40,19 +40,12 @@ async def test_worker_is_added_listed_cordoned_uncordoned_and_removed() -> None:
         fleet, url = rigged.app.fleet, ("--url", rigged.url)
         added = await command("add", sim.url, "--label", "zone=a", "--priority", "3", "--held", *url)
         assert (added.exit_code, added.output.startswith(f"worker registered: {sim.url} ")) == (0, True)
-        assert fleet.workers[0].record == WorkerRecord(
-            sim.url, priority=3, labels={"zone": "a"}, cordoned=True
-        )
+        record = WorkerRecord(sim.url, priority=3, labels={"zone": "a"}, cordoned=True)
+        assert fleet.workers[0].record == record
         await until(lambda: fleet.workers[0].state == "held")
-        for name, state in (
-            ("uncordon", "ready"),
-            ("cordon", "held"),
-            ("open", "ready"),
-            ("hold", "held"),
-            ("open", "ready"),
-        ):
+        for name in ("uncordon", "cordon", "open", "hold", "open"):
             assert (await command(name, sim.url, *url)).exit_code == 0
-            assert fleet.workers[0].state == state
+            assert fleet.workers[0].state == ("ready" if name in ("uncordon", "open") else "held")
         lines = (await command("list", *url)).output.splitlines()
         assert lines[0].split() == list(HEADINGS)
         assert lines[1].split()[:2] == [sim.url, "ready"]
@@ -69,10 +62,8 @@ async def test_failure_is_one_line_and_exit_code_1() -> None:
     """The line is the error message of the gateway, if there is one."""
     async with gateway() as (rigged, _):
         refused = await command("remove", "nobody", "--url", rigged.url)
-        assert (refused.exit_code, refused.output) == (
-            1,
-            "tito-gateway workers: there is no worker 'nobody'\n",
-        )
+        message = "tito-gateway workers: there is no worker 'nobody'\n"
+        assert (refused.exit_code, refused.output) == (1, message)
         elsewhere = await command("list", "--url", f"{rigged.url}/elsewhere")
         assert (elsewhere.exit_code, "Route not found" in elsewhere.output) == (1, True)
     nobody = await command("list", "--url", f"http://127.0.0.1:{free_port()}")
@@ -85,14 +76,11 @@ async def test_call_without_a_complete_reply_ends_at_its_limit(
 ) -> None:
     """With a silent and with a slow gateway."""
     monkeypatch.setattr(workers_cli, "CALL_TIMEOUT", 0.3)
-
     async with scripted(answer, drip=b" " if answer else b"") as server:
         result = await command("list", "--url", server.url)
         await until(lambda: server.open == 0)
-    assert (result.exit_code, result.output) == (
-        1,
-        f"tito-gateway workers: no reply from {server.url} within 0.3 s\n",
-    )
+    message = f"tito-gateway workers: no reply from {server.url} within 0.3 s\n"
+    assert (result.exit_code, result.output) == (1, message)
 
 
 @pytest.mark.parametrize(
