@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.support.gateway import RawClient, eventually, until
+from tests.support.generate import body_of
 from tests.support.processes import PATIENCE
 
 
@@ -52,18 +54,31 @@ class Several:
     async def get(self, path: str, pid: int) -> tuple[int, bytes]:
         """Return status and body of a GET that the process ``pid`` answers."""
         client = await self.client_of(pid)
-        status, body = await ask(client, path)
+        reply = await ask(client, path)
         client.leave()
-        return status, body
+        return reply
 
     async def ends(self) -> int:
         """Wait for the end of the gateway and return its exit code."""
         return await asyncio.wait_for(self.process.wait(), PATIENCE)
 
 
+def request(tokens: int = 3, stream: bool = False, **extra: object) -> bytes:
+    return json.dumps(body_of("sglang", tokens, stream, **extra)).encode()
+
+
 async def ask(client: RawClient, path: str, body: bytes = b"", method: str = "GET") -> tuple[int, bytes]:
     """Return status and body of a request on an open connection."""
     client.request(path, body, method=method)
+    return await reply_of(client)
+
+
+async def generate(client: RawClient, **extra: Any) -> int:
+    """Return the status of a generate request."""
+    return (await ask(client, "/generate", request(**extra), "POST"))[0]
+
+
+async def reply_of(client: RawClient) -> tuple[int, bytes]:
     head = (await client.head()).lower()
     found = re.search(rb"content-length: (\d+)", head)
     return int(head[9:12]), await client.reader.readexactly(int(found[1]) if found else 0)
@@ -87,13 +102,10 @@ def _inode(server: int, client: int) -> int:
 
 
 def _holds(pid: int, inode: int) -> bool:
-    folder = f"/proc/{pid}/fd"
-    for name in os.listdir(folder):
-        try:
-            if os.readlink(f"{folder}/{name}") == f"socket:[{inode}]":
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if os.readlink(file) == f"socket:[{inode}]":
                 return True
-        except FileNotFoundError:
-            continue
     return False
 
 
@@ -112,30 +124,23 @@ async def several(
         )  # fmt: skip
         gateway = Several(process, Path(file.name))
         try:
-            gateway.port = await _port(gateway)
+            await until(lambda: _listens(gateway), 30)
             await eventually(lambda: _ready(gateway), 30)
             yield gateway
         finally:
             for client in gateway.clients:
                 client.leave()
-            # The other processes of the group can outlive a supervisor that was killed.
-            try:
+            with suppress(ProcessLookupError):  # the other processes can outlive a supervisor that was killed
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             await process.wait()
 
 
-async def _port(gateway: Several) -> int:
-    found: list[str] = []
-
-    def port_logged() -> bool:
-        found[:] = re.findall(r"listening on http://127.0.0.1:(\d+)", gateway.log.read_text())
-        assert gateway.process.returncode is None, gateway.log.read_text()
-        return bool(found)
-
-    await until(port_logged, 30)
-    return int(found[0])
+def _listens(gateway: Several) -> bool:
+    log = gateway.log.read_text()
+    assert gateway.process.returncode is None, log
+    found = re.search(r"listening on http://127.0.0.1:(\d+)", log)
+    gateway.port = int(found[1]) if found else 0
+    return gateway.port != 0
 
 
 async def _ready(gateway: Several) -> bool:

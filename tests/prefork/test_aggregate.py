@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -166,11 +167,7 @@ class LocalAborter:
         return self.results
 
 
-class Format:
-    name = "fmt"
-
-
-FORMAT = cast(AnyFormat, Format())
+FORMAT = cast(AnyFormat, SimpleNamespace(name="fmt"))
 
 
 def _aborter(one: Stage, local: LocalAborter) -> PreforkAborter:
@@ -181,7 +178,7 @@ def _aborter(one: Stage, local: LocalAborter) -> PreforkAborter:
     ("answers", "missing", "expected"),
     [
         ([[["a", 2, None], ["b", 1, None]]], 0, [("a", 3, None), ("b", 1, None)]),
-        ([[["a", 0, "slow"]], []], 0, [("a", 1, "slow")]),
+        ([[["a", 0, "slow"]], [], [["a", 1, None]]], 0, [("a", 2, "slow")]),
         ([], 0, [("a", 1, None)]),
         ([], 1, [("a", 1, None), (None, 0, "1 of the gateway's processes did not answer")]),
     ],

@@ -9,25 +9,17 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
 from gateway.prefork.frames import Verb
 from gateway.prefork.hub import ANSWER_TIMEOUTS
 from gateway.process.server import listen
 from gateway.sim import Reply, SimConfig, SimServer
-from tests.prefork.running import Several, ask, metric, several
+from tests.prefork.running import Several, ask, generate, metric, reply_of, request, several
 from tests.support.gateway import RawClient, arrived, eventually, generates, until
-from tests.support.generate import body_of
-from tests.support.processes import run
+from tests.support.processes import refuses, run
 
 SLOW = SimConfig(token_delay=0.05)
-
-
-def request(tokens: int = 3, stream: bool = False, **extra: object) -> bytes:
-    return json.dumps(body_of("sglang", tokens, stream, **extra)).encode()
-
-
-async def generate(client: RawClient, **extra: object) -> int:
-    status, _ = await ask(client, "/generate", request(**extra), "POST")  # type: ignore[arg-type]
-    return status
 
 
 async def stream(gateway: Several, pid: int, tokens: int = 20, **extra: object) -> RawClient:
@@ -54,6 +46,11 @@ async def scrape(gateway: Several, pid: int) -> bytes:
     status, text = await gateway.get("/metrics", pid)
     assert status == 200
     return text
+
+
+def is_complete(rest: bytes) -> bool:
+    """Whether a stream ended as its engine ended it."""
+    return b"[DONE]" in rest and b'"error"' not in rest
 
 
 async def test_any_process_shows_the_exact_metrics_of_all() -> None:
@@ -166,59 +163,37 @@ async def test_sigterm_drains_every_process() -> None:
         assert len(generates(sim)) == 2
 
 
-async def test_signal_to_the_process_group_counts_once() -> None:
-    """As by Ctrl-C: nothing is truncated."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+async def test_streams_finish_after_a_signal_to_all_and_after_the_supervisor_was_killed(number: int) -> None:
+    """A signal to the process group counts once, as by Ctrl-C. Without a supervisor the port is free soon."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
-        running = [await stream(gateway, pid, 10) for pid in gateway.pids]
-        os.killpg(gateway.process.pid, signal.SIGINT)
-        for client in running:
-            rest = await rest_of(client)
-            assert b"[DONE]" in rest and b'"error"' not in rest
-        assert await gateway.ends() == 0
+        pids = gateway.pids
+        running = [await stream(gateway, pid, 12) for pid in pids]
+        if number == signal.SIGINT:
+            os.killpg(gateway.process.pid, number)
+        else:
+            gateway.process.kill()
+            assert await gateway.ends() == -number
+            await until(lambda: refuses(gateway.port))
+        assert all([is_complete(await rest_of(client)) for client in running])
+        await until(lambda: not any(_lives(pid) for pid in pids))
+        assert await gateway.ends() == (0 if number == signal.SIGINT else -number)
 
 
-async def test_second_signal_ends_all_at_once() -> None:
+@pytest.mark.parametrize("grace", ["30", "0.3"])
+async def test_second_signal_and_the_end_of_the_grace_time_end_all_at_once(grace: str) -> None:
     """With an error event to each client, and an abort at the engine."""
-    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
+    limit = {"DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS": grace}
+    async with SimServer("sglang", SLOW) as sim, several(sim.url, **limit) as gateway:  # type: ignore[arg-type]
         running = [await stream(gateway, pid, 2000) for pid in gateway.pids]
         gateway.process.send_signal(signal.SIGTERM)
         await until(lambda: "draining" in gateway.log.read_text())
-        gateway.process.send_signal(signal.SIGINT)
+        if grace == "30":
+            gateway.process.send_signal(signal.SIGINT)
         for client in running:
             assert b'"error"' in await rest_of(client)
         assert await gateway.ends() == 0
         assert len(sim.aborts) == 2
-
-
-async def test_grace_time_applies_to_all_processes() -> None:
-    async with SimServer("sglang", SLOW) as sim:
-        async with several(sim.url, DYN_HTTP_GRACEFUL_SHUTDOWN_TIMEOUT_SECS="0.3") as gateway:
-            client = await stream(gateway, gateway.pids[0], 2000)
-            gateway.process.send_signal(signal.SIGTERM)
-            assert b'"error"' in await rest_of(client)
-            assert await gateway.ends() == 0
-
-
-async def test_processes_without_a_supervisor_finish_and_end() -> None:
-    """The port is free at once for another gateway."""
-    async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
-        pids = gateway.pids
-        running = [await stream(gateway, pid, 12) for pid in pids]
-        gateway.process.kill()
-        await gateway.process.wait()
-        await eventually(lambda: _refused(gateway.port))
-        for client in running:
-            rest = await rest_of(client)
-            assert b"[DONE]" in rest and b'"error"' not in rest
-        await until(lambda: not any(_lives(pid) for pid in pids))
-
-
-async def _refused(port: int) -> bool:
-    try:
-        (await RawClient.connect(port)).leave()
-    except ConnectionRefusedError:
-        return True
-    return False
 
 
 def _lives(pid: int) -> bool:
@@ -245,8 +220,8 @@ async def test_abort_reaches_an_id_that_another_process_holds() -> None:
         # The engine only acknowledges the two calls it gets at first, for all and for the id. Else it could
         # end the request before the process looks for it.
         sim.behave(Reply(), times=2, path="/abort_request")
-        status, body = await ask(asker, "/abort_request", b'{"abort_all":true}', "POST")
-        assert (status, json.loads(body)["aborted"]) == (200, 1)
+        _, body = await ask(asker, "/abort_request", b'{"abort_all":true}', "POST")
+        assert json.loads(body)["aborted"] == 1
         await ask(asker, "/abort_request", b'{"abort_all":true}', "POST")
         assert b'"abort"' in await rest_of(other)
 
@@ -275,9 +250,7 @@ async def test_log_lines_of_several_processes_are_never_mixed() -> None:
                 body = request(rid=f"{number}-" + "\u00e9" * 250)
                 client.request("/generate", body, headers=(("x-session-id", session),))
             for _ in range(150):
-                head = (await client.head()).lower()
-                length = head.partition(b"content-length: ")[2].partition(b"\r\n")[0]
-                await client.reader.readexactly(int(length))
+                await reply_of(client)
         gateway.process.send_signal(signal.SIGTERM)
         written = await asyncio.to_thread(_read_all, out)
         assert len(written) > 1 << 18
@@ -293,20 +266,18 @@ def _read_all(fd: int) -> bytes:
         return pipe.read()
 
 
-def test_port_in_use_is_one_line_as_with_one_process() -> None:
+def test_port_in_use_and_bad_setting_are_one_line_as_with_one_process() -> None:
     """Even if the owner of the port has set SO_REUSEPORT, by which both would share the requests."""
     with listen("127.0.0.1", 0, 10) as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         port = str(taken.getsockname()[1])
-        ended = run("serve", "--host", "127.0.0.1", "--port", port, "--processes", "2")
-    assert ended.returncode == 1
-    assert len(ended.stderr.splitlines()) == 1 and port in ended.stderr
-
-
-def test_bad_setting_is_one_line_as_with_one_process() -> None:
-    ended = run("serve", "--port", "0", "--processes", "2", "--worker", "none=http://127.0.0.1:1")
-    assert ended.returncode == 2
-    assert len(ended.stderr.splitlines()) == 1 and "--worker" in ended.stderr
+        for code, named, *flags in (
+            (1, port, "--host", "127.0.0.1", "--port", port),
+            (2, "--worker", "--port", "0", "--worker", "none=http://127.0.0.1:1"),
+        ):
+            ended = run("serve", "--processes", "2", *flags)
+            assert ended.returncode == code
+            assert len(ended.stderr.splitlines()) == 1 and named in ended.stderr
 
 
 async def test_registration_and_removal_in_one_process_apply_to_all() -> None:

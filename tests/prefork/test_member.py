@@ -9,11 +9,8 @@ import signal
 import pytest
 
 from gateway.sim import SimConfig, SimServer
-from tests.prefork.running import Several, ask, several
+from tests.prefork.running import Several, ask, generate, several
 from tests.support.gateway import eventually, generates, until
-from tests.support.generate import body_of
-
-REQUEST = json.dumps(body_of("sglang", 2, False)).encode()
 
 
 async def states(gateway: Several) -> list[list[str]]:
@@ -29,7 +26,7 @@ async def has_states(gateway: Several, expected: list[list[str]]) -> bool:
 async def generated(gateway: Several) -> list[int]:
     """Return the status of one request to each process."""
     clients = [await gateway.client_of(pid) for pid in gateway.pids]
-    return [(await ask(client, "/generate", REQUEST, "POST"))[0] for client in clients]
+    return [await generate(client) for client in clients]
 
 
 async def post(gateway: Several, path: str, number: int = 0, body: bytes = b"{}") -> int:
@@ -44,11 +41,9 @@ async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
         for round in range(10):
             await post(gateway, "/pause_generation", round % 2)
             assert await states(gateway) == [["held"]] * 2
-            for client in clients:
-                assert (await ask(client, "/generate", REQUEST, "POST"))[0] == 503
+            assert [await generate(client) for client in clients] == [503] * 2
             await post(gateway, "/continue_generation", (round + 1) % 2)
-            for client in clients:
-                assert (await ask(client, "/generate", REQUEST, "POST"))[0] == 200
+            assert [await generate(client) for client in clients] == [200] * 2
         assert len(generates(sim)) == 20
 
 
@@ -71,10 +66,8 @@ async def test_process_that_starts_during_pauses_ends_with_the_same_cordons() ->
 
 
 @pytest.mark.parametrize("end", ["open", "drain"])
-async def test_worker_given_at_the_start_is_cordoned_uncordoned_and_drained_in_all_processes(
-    end: str,
-) -> None:
-    """Also in a process that is started later."""
+async def test_worker_is_cordoned_uncordoned_and_drained_in_all_processes(end: str) -> None:
+    """A worker given at the start; also in a process that is started later."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=2) as gateway:
         assert await post(gateway, f"/workers/{sim.url}/cordon", 0) == 200
         assert await states(gateway) == [["held"]] * 2
