@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 
 from gateway.testing.damage import bodies, damaged, header_lines, splits
 
@@ -24,37 +26,31 @@ def test_pieces_joined_are_the_data_and_none_is_empty(case: tuple[bytes, tuple[b
     assert all(pieces) or pieces == (b"",)
 
 
-@pytest.mark.parametrize("count", [1, 2, len(BODY)])
-def test_cut_may_have_any_number_of_pieces(count: int) -> None:
-    """One read, or one for each byte."""
-    assert find(splits(BODY), lambda pieces: len(pieces) == count, settings=SEARCH)
+def _replaced(body: bytes) -> bool:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.keys() == {"a", "d"} and found != json.loads(BODY)
 
 
-KINDS: dict[str, Callable[[bytes], bool]] = {
-    "none": lambda data: data == BODY,
-    "broken off": lambda data: 0 < len(data) < len(BODY) and BODY.startswith(data),
-    "nothing left": lambda data: not data,
-    "changed": lambda data: len(data) == len(BODY) and data != BODY,
+#: Random bytes alone would not reach most of a parser.
+KINDS: dict[str, tuple[SearchStrategy[Any], Callable[[Any], bool]]] = {
+    "one read": (splits(BODY), lambda pieces: len(pieces) == 1),
+    "two reads": (splits(BODY), lambda pieces: len(pieces) == 2),
+    "a read for each byte": (splits(BODY), lambda pieces: len(pieces) == len(BODY)),
+    "no damage": (damaged(BODY), lambda data: data == BODY),
+    "broken off": (damaged(BODY), lambda data: 0 < len(data) < len(BODY) and BODY.startswith(data)),
+    "nothing left": (damaged(BODY), lambda data: not data),
+    "changed": (damaged(BODY), lambda data: len(data) == len(BODY) and data != BODY),
+    "the body": (bodies(BODY), lambda body: body == BODY),
+    "a body of its shape": (bodies(BODY), _replaced),
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_is_of_every_kind(kind: str) -> None:
-    find(damaged(BODY), KINDS[kind], settings=SEARCH)
-
-
-def test_bodies_are_sometimes_the_one_given_and_sometimes_of_its_shape() -> None:
-    """Random bytes alone would not reach most of a parser."""
-
-    def replaced(body: bytes) -> bool:
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            return False
-        return isinstance(found, dict) and found.keys() == {"a", "d"} and found != json.loads(BODY)
-
-    assert find(bodies(BODY), lambda body: body == BODY, settings=SEARCH) == BODY
-    assert find(bodies(BODY), replaced, settings=SEARCH)
+def test_splits_and_damage_are_of_every_kind(kind: str) -> None:
+    find(*KINDS[kind], settings=SEARCH)
 
 
 @QUICK

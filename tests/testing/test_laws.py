@@ -2,140 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
 
-from gateway.errors import UpstreamIncomplete
-from gateway.formats.base import AnyFormat
-from gateway.formats.contract import Headers, Ids, Reader, ReplyHead, UpstreamRequest, WorkerView
 from gateway.testing import laws
 from gateway.testing.contract import FormatContract
 from gateway.testing.laws import LAWS, Law
-from tests.plugins.echo.gateway_echo import EchoFormat, EchoRequest
-from tests.testing.support import JoiningEcho, JoiningEchoModel, Rewired
+from tests.testing import support
+from tests.testing.support import Break, JoiningEcho, JoiningEchoModel, reads_with
 
-
-class Chokes(JoiningEcho):
-    """Raises KeyError for a body without text."""
-
-    def parse(self, body: bytes, headers: Headers) -> EchoRequest:
-        json.loads(body)["text"]
-        return super().parse(body, headers)
-
-
-class KeepsTheClientsTag(JoiningEcho):
-    """Two exchanges may then have the same id at the server."""
-
-    def upstream(self, request: EchoRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        return super().upstream(request, worker, Ids(ids.public, ids.public))
-
-
-class Respells(JoiningEcho):
-    """Encodes the body again."""
-
-    def upstream(self, request: EchoRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        sent = super().upstream(request, worker, ids)
-        body = json.dumps(json.loads(sent.body), separators=(",", ":")).encode()
-        return UpstreamRequest(sent.method, sent.target, sent.headers, body)
-
-
-class ShowsThePrivateTag(JoiningEcho):
-    """The client gets the private id."""
-
-    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        return super().reader(request, worker, Ids(ids.dispatch, ids.dispatch), head)
-
-
-class Holds(JoiningEcho):
-    """Buffers lines until the end."""
-
-    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        held: list[bytes] = []
-        reader = Rewired(super().reader(request, worker, ids, head))
-
-        def feed(data: bytes) -> bytes:
-            held.append(reader.inner.feed(data))
-            return b""
-
-        reader.feed = feed  # type: ignore[method-assign]
-        reader.finish = lambda: b"".join((*held, reader.inner.finish()))  # type: ignore[method-assign]
-        return reader
-
-
-class TakesReadsForLines(JoiningEcho):
-    """Drops the incomplete line at the end of a read."""
-
-    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        reader = Rewired(super().reader(request, worker, ids, head))
-        reader.feed = lambda data: reader.inner.feed(data[: data.rfind(b"\n") + 1])  # type: ignore[method-assign]
-        return reader
-
-
-class AcceptsAnyEnd(EchoFormat):
-    """Accepts a truncated stream."""
-
-    def reader(self, request: EchoRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        reader = Rewired(super().reader(request, worker, ids, head))
-
-        def finish() -> bytes:
-            try:
-                return reader.inner.finish()
-            except UpstreamIncomplete:
-                return b""
-
-        reader.finish = finish  # type: ignore[method-assign]
-        return reader
-
-
-class JoinsBackwards(JoiningEcho):
-    def joined(self, reply: dict[str, Any]) -> dict[str, Any]:
-        return {**reply, "words": reply["words"][::-1]} if "words" in reply else reply
-
-
-class CutsArrays(JoiningEcho):
-    def joined(self, reply: dict[str, Any]) -> dict[str, Any]:
-        return {**reply, "voice": reply["voice"][4:]} if "voice" in reply else reply
-
-
-class JoinsAWordALine(JoiningEcho):
-    """Joins only one word of each line."""
-
-    words_of_a_line = 1
-
-
-class CountsTwice(JoiningEcho):
-    """Doubles the tokens of a join."""
-
-    weight = 2
-
-
-class BrokenModel(JoiningEchoModel):
-    """The sample's model with a broken format."""
-
-    def __init__(self, format: EchoFormat) -> None:
-        self.broken = format
-
-    @property
-    def format(self) -> AnyFormat:
-        return self.broken
-
-
-BROKEN: tuple[tuple[Law, type[EchoFormat]], ...] = (
-    (laws.parse_and_project_are_total, Chokes),
-    (laws.splice_then_unsplice_is_the_identity, KeepsTheClientsTag),
-    (laws.splice_then_unsplice_is_the_identity, Respells),
-    (laws.splice_then_unsplice_is_the_identity, ShowsThePrivateTag),
-    (laws.relay_is_the_identity, Holds),
-    (laws.recutting_changes_nothing, TakesReadsForLines),
-    (laws.truncated_stream_is_never_complete, AcceptsAnyEnd),
-    (laws.stream_and_unary_give_the_same_reply, JoinsBackwards),
-    (laws.joining_is_associative, JoinsAWordALine),
-    (laws.facts_agree, CountsTwice),
-    (laws.base64_survives, CutsArrays),
+BROKEN: tuple[tuple[Law, Break], ...] = (
+    (laws.parse_and_project_are_total, support.chokes),
+    (laws.splice_then_unsplice_is_the_identity, support.keeps_the_clients_tag),
+    (laws.splice_then_unsplice_is_the_identity, support.respells),
+    (laws.splice_then_unsplice_is_the_identity, support.shows_the_private_tag),
+    (laws.relay_is_the_identity, reads_with(support.Holds)),
+    (laws.recutting_changes_nothing, reads_with(support.TakesReadsForLines)),
+    (laws.truncated_stream_is_never_complete, reads_with(support.AcceptsAnyEnd)),
+    (laws.stream_and_unary_give_the_same_reply, support.joins_backwards),
+    (laws.joining_is_associative, support.joins_a_word_a_line),
+    (laws.facts_agree, support.counts_twice),
+    (laws.base64_survives, support.cuts_arrays),
 )
 
 
@@ -149,47 +39,50 @@ def _as_found() -> Iterator[None]:
     settings.load_profile(before)
 
 
-def contract(format: EchoFormat, *chosen: Law, examples: int) -> FormatContract:
+class Model(JoiningEchoModel):
+    """The sample's model with a format of a class of its own."""
+
+    def __init__(self) -> None:
+        self.kind = type("Echo", (JoiningEcho,), {})
+
+    @property
+    def format(self) -> Any:
+        return self.kind()
+
+
+def contract(*chosen: Law, examples: int, declared: tuple[str, ...] = ()) -> FormatContract:
     class Contract(FormatContract):
-        model = BrokenModel(format)
+        model = Model()
         cases = examples
         laws = chosen
+        silent = frozenset(declared)
 
     return Contract()
 
 
-@pytest.mark.parametrize(("law", "broken"), BROKEN, ids=lambda part: part.__name__)
-def test_format_that_breaks_a_law_is_found_out(law: Law, broken: type[EchoFormat]) -> None:
+@pytest.mark.parametrize(("law", "break_it"), BROKEN)
+def test_format_that_breaks_a_law_is_found_out(law: Law, break_it: Break) -> None:
+    suite: Any = contract(law, examples=200)
+    break_it(suite.model.kind)
     with pytest.raises((AssertionError, KeyError, TypeError, ValueError)):
-        contract(broken(), law, examples=200).test_laws_hold()
+        suite.test_laws_hold()
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_law_has_a_format_that_breaks_it(law: Law) -> None:
-    assert law in [broken for broken, _ in BROKEN]
+def test_each_law_has_a_format_that_breaks_it_and_the_same_format_unbroken_passes() -> None:
+    assert set(LAWS) == {law for law, _ in BROKEN}
+    contract(*LAWS, examples=100).test_laws_hold()
 
 
-def test_same_format_unbroken_passes() -> None:
-    """The failures above come from what is broken."""
-    contract(JoiningEcho(), *LAWS, examples=100).test_laws_hold()
-
-
-def test_law_that_applies_to_nothing_is_a_failure_unless_it_is_declared() -> None:
+def test_law_that_applies_to_nothing_is_a_failure_unless_that_is_declared_and_true() -> None:
     """A model that draws too little does not pass by accident."""
 
     def never(*_: Any) -> bool:
         return False
 
-    with pytest.raises(AssertionError, match="apply to no exchange"):
-        contract(JoiningEcho(), never, examples=5).test_laws_hold()
-    silent = contract(JoiningEcho(), never, examples=5)
-    type(silent).silent = frozenset({"never"})
-    silent.test_laws_hold()
-
-
-def test_law_that_is_declared_silent_and_applies_is_a_failure() -> None:
-    """A declaration that is not true is a failure."""
-    loud = contract(JoiningEcho(), laws.facts_agree, examples=5)
-    type(loud).silent = frozenset({"facts_agree"})
-    with pytest.raises(AssertionError, match="apply to no exchange"):
-        loud.test_laws_hold()
+    contract(never, examples=5, declared=("never",)).test_laws_hold()
+    for suite in (
+        contract(never, examples=5),
+        contract(laws.facts_agree, examples=5, declared=("facts_agree",)),
+    ):
+        with pytest.raises(AssertionError, match="apply to no exchange"):
+            suite.test_laws_hold()
