@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 import pytest
@@ -44,20 +45,9 @@ def vllm_request(*, stream: bool = False) -> bytes:
     return post(VLLM, json.dumps(body).encode())
 
 
-def vllm_reply() -> bytes:
-    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": "length"}
-    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
-    return json.dumps({"request_id": "abc", "choices": [choice], "usage": usage}).encode()
-
-
-def vllm_event() -> bytes:
-    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": None}
-    return json.dumps({"request_id": "abc", "choices": [choice]}, separators=(",", ":")).encode()
-
-
-def vllm_last_event() -> bytes:
-    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": "length"}
-    return json.dumps({"request_id": "abc", "choices": [choice]}, separators=(",", ":")).encode()
+def vllm_reply(*, last: bool = True, **more: object) -> bytes:
+    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": "length" if last else None}
+    return json.dumps({"request_id": "abc", "choices": [choice], **more}, separators=(",", ":")).encode()
 
 
 Make = Callable[..., Rig]
@@ -105,28 +95,25 @@ def within(calls: float, budget: float) -> bool:
     return calls <= budget * SLACK
 
 
-async def test_unary_request_of_sglang(make: Make) -> None:
-    assert within(await unary(make("sglang"), sglang_request(), unary_reply(sglang_reply(1))), 346)
+USAGE = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
 
 
-async def test_unary_request_of_sglang_that_is_logged(make: Make) -> None:
-    rig = make("sglang", access_log=True)
-    assert within(await unary(rig, sglang_request(), unary_reply(sglang_reply(1))), 370)
+@pytest.mark.parametrize(
+    ("format", "logged", "budget"), [("sglang", False, 346), ("sglang", True, 370), ("vllm", False, 316)]
+)
+async def test_unary_request_takes_its_calls(make: Make, format: str, logged: bool, budget: int) -> None:
+    request, reply = sglang_request(), sglang_reply(1)
+    if format == "vllm":
+        request, reply = vllm_request(), vllm_reply(usage=USAGE)
+    assert within(await unary(make(format, access_log=logged), request, unary_reply(reply)), budget)
 
 
-async def test_unary_request_of_vllm(make: Make) -> None:
-    assert within(await unary(make("vllm"), vllm_request(), unary_reply(vllm_reply())), 316)
-
-
-async def test_event_of_sglang(make: Make) -> None:
-    request = sglang_request(stream=True)
-    assert within(await per_event(make("sglang"), request, sglang_reply(1, last=False), sglang_reply(1)), 52)
-
-
-async def test_event_of_vllm(make: Make) -> None:
-    assert within(
-        await per_event(make("vllm"), vllm_request(stream=True), vllm_event(), vllm_last_event()), 57
-    )
+@pytest.mark.parametrize(("format", "budget"), [("sglang", 52), ("vllm", 57)])
+async def test_event_takes_its_calls(make: Make, format: str, budget: int) -> None:
+    request, running, last = sglang_request(stream=True), sglang_reply(1, last=False), sglang_reply(1)
+    if format == "vllm":
+        request, running, last = vllm_request(stream=True), vllm_reply(last=False), vllm_reply()
+    assert within(await per_event(make(format), request, running, last), budget)
 
 
 def in_reads(reply: Callable[[bytes], None], data: bytes) -> None:
@@ -138,7 +125,7 @@ def in_reads(reply: Callable[[bytes], None], data: bytes) -> None:
 async def test_long_event_takes_few_calls_for_each_read_of_it(make: Make, format: str) -> None:
     client = make(format).client()
     request = sglang_request(stream=True) if format == "sglang" else vllm_request(stream=True)
-    last = event(sglang_reply(1) if format == "sglang" else vllm_last_event())
+    last = event(sglang_reply(1) if format == "sglang" else vllm_reply())
 
     def long(reads: int) -> Callable[[], None]:
         data = last.partition(b"\r\n")[2].partition(b"data: {")[2].removesuffix(b"\n\n\r\n")
@@ -202,6 +189,22 @@ async def test_open_exchanges_beside_it_cost_a_request_next_to_nothing(make: Mak
     assert await unary(busy, request, reply) <= alone + 10
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without the collector, and with all that was made before out of its sight: looking at that takes so long
+    that connections would be stale."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.unfreeze()
+        gc.enable()
+
+
 async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make) -> None:
     """Else each would keep its body in memory until the collector runs, which then takes its time."""
     rig = make("sglang", access_log=True)
@@ -211,10 +214,7 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
         client.request(sglang_request())(unary_reply(sglang_reply(1)))
         streamed(client, sglang_request(stream=True), sglang_reply(1, last=False), sglang_reply(2), 3)
 
-    gc.collect()
-    gc.freeze()  # to look at all that tests made takes so long that connections would be stale
-    gc.disable()
-    try:
+    with uncollected():
         both()
         await asyncio.sleep(0)
         gc.collect()
@@ -222,9 +222,6 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
             both()
         await asyncio.sleep(0)
         assert gc.collect() < 5
-    finally:
-        gc.unfreeze()
-        gc.enable()
 
 
 async def test_stream_that_arrived_in_one_read_is_sent_in_one_write(make: Make) -> None:
@@ -240,10 +237,7 @@ async def test_stream_that_arrived_in_one_read_is_sent_in_one_write(make: Make) 
 async def test_exchange_whose_client_left_is_held_by_no_traceback(make: Make) -> None:
     """An error holds the frames it came through, these the exchange, and this the error."""
     rig = make("sglang", kept=3)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
+    with uncollected():
         client = rig.client()
         client.request(sglang_request(), keep=False)
         client.leave()
@@ -251,8 +245,3 @@ async def test_exchange_whose_client_left_is_held_by_no_traceback(make: Make) ->
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         assert not [held for held in gc.garbage if isinstance(held, TracebackType)]
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.unfreeze()
-        gc.enable()

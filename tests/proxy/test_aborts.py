@@ -38,12 +38,11 @@ class StubFormat:
         self.capability = capability
 
     def abort(self, worker: Any, request: object, ids: Ids) -> Sequence[UpstreamRequest]:
-        if self.silent:
-            return ()
+        return [] if self.silent else [self.call(worker, each) for each in ids.dispatch]
+
+    def call(self, worker: Any, name: str) -> UpstreamRequest:
         lines = ((b"authorization", worker.authorization or b"none"),)
-        return [
-            UpstreamRequest(b"POST", worker.prefix + b"/abort", lines, each.encode()) for each in ids.dispatch
-        ]
+        return UpstreamRequest(b"POST", worker.prefix + b"/abort", lines, name.encode())
 
 
 STUB: Any = StubFormat()
@@ -97,6 +96,11 @@ class Rig:
     def finish(self, entry: Entry) -> None:
         self.in_flight.leave(entry.ids, entry)
 
+    def leave(self, *public: str, on: int = 0, format: Any = STUB) -> None:
+        """An exchange whose client has left."""
+        self.finish(entry := self.run(*public, on=on, format=format))
+        self.aborter.abort_abandoned(entry, self.workers[on])
+
     async def next_abort(self, number: int, reply: bytes = ACCEPTED) -> str:
         """Return the id that the worker is asked to abort next, and answer ``reply``."""
         return await answered(await self.listeners[number].accept(), reply)
@@ -126,6 +130,13 @@ async def rig_of(count: int, within: float = 5.0) -> AsyncIterator[Rig]:
             await asyncio.sleep(0.001)
 
 
+@asynccontextmanager
+async def calling(rig: Rig, target: AbortTarget = EVERYTHING) -> AsyncIterator[asyncio.Task[Any]]:
+    """An abort call, which is over at the end of the block."""
+    async with asyncio.TaskGroup() as group:
+        yield group.create_task(rig.aborter.abort(target, STUB))
+
+
 def unasked(listener: Listener) -> bool:
     """Nobody has connected to ``listener`` since the last accept."""
     try:
@@ -143,24 +154,21 @@ async def test_abort_goes_to_the_holder_only() -> None:
     """An abort by id is sent to the one worker that has the exchange, with the engine's id for it."""
     async with rig_of(2) as rig:
         rig.run("job-1", on=0)
-        other = rig.run("job-1", on=1)
-        rig.finish(other)
+        rig.finish(rig.run("job-1", on=1))
         rig.run("job-2", on=1)
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(rig.aborter.abort(AbortTarget(ids=("job-1",)), STUB))
+        async with calling(rig, AbortTarget(ids=("job-1",))) as call:
             assert await rig.next_abort(0) == "job-1"
         assert call.result() == [WorkerResult(rig.workers[0].url, 1)]
-        assert unasked(rig.listeners[1])
+        assert await rig.aborter.abort(AbortTarget(ids=("job", "")), STUB) == [], "nobody runs under these"
+        assert unasked(rig.listeners[0]) and unasked(rig.listeners[1])
         assert rig.closed == []
 
 
-async def test_abort_of_a_name_that_two_run_under() -> None:
-    """All exchanges with the name are aborted, each at its own worker and by its own dispatch id."""
+async def test_abort_of_a_name_that_two_run_under_goes_to_both_by_their_dispatch_ids() -> None:
     async with rig_of(2) as rig:
         rig.run("same", on=0)
         private = rig.run("same", on=1).ids.dispatch[0]
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(rig.aborter.abort(AbortTarget(ids=("same", "same", "nobody")), STUB))
+        async with calling(rig, AbortTarget(ids=("same", "same", "nobody"))) as call:
             assert await rig.next_abort(0) == "same"
             assert await rig.next_abort(1) == private != "same"
         assert [result.aborted for result in call.result()] == [1, 1]
@@ -173,8 +181,7 @@ async def test_abort_of_everything() -> None:
         rig.run("b1", "b2", on=0)
         rig.run("c", on=1)
         rig.run("other", on=1, format=StubFormat(capability="other-generate"))
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+        async with calling(rig) as call:
             assert {await rig.next_abort(0) for _ in range(3)} == {"a", "b1", "b2"}
             assert await rig.next_abort(1) == "c"
         assert [result.aborted for result in call.result()] == [2, 1]
@@ -197,8 +204,7 @@ async def test_abort_reaches_other_routes_at_workers_that_speak_the_dialect() ->
         rig.run("elsewhere", on=None, format=StubFormat(capability="other-generate|third-generate"))
         peer: Peer | None = None
         for target in (AbortTarget(ids=("chat",)), EVERYTHING):
-            async with asyncio.TaskGroup() as group:
-                call = group.create_task(rig.aborter.abort(target, STUB))
+            async with calling(rig, target) as call:
                 peer = peer or await rig.listeners[0].accept()
                 assert await answered(peer) == chat.ids.dispatch[0]
             assert WorkerResult(rig.workers[0].url, 1) in call.result()
@@ -206,18 +212,9 @@ async def test_abort_reaches_other_routes_at_workers_that_speak_the_dialect() ->
         assert unasked(rig.listeners[1])
 
 
-async def test_abort_of_nobody() -> None:
-    """An id that nobody runs under is no failure, and no worker is asked."""
-    async with rig_of(1) as rig:
-        rig.run("job-10", on=0)
-        assert await rig.aborter.abort(AbortTarget(ids=("job-1", "")), STUB) == []
-        assert unasked(rig.listeners[0])
-
-
 @pytest.mark.parametrize("target", [AbortTarget(ids=("a", "b")), EVERYTHING])
-async def test_abort_of_exchanges_without_a_worker(target: AbortTarget) -> None:
-    """They are ended and counted, a batch as well; no engine has to be asked."""
-    async with rig_of(1) as rig:
+async def test_exchanges_without_a_worker_are_ended_and_counted_batches_as_well(target: AbortTarget) -> None:
+    async with rig_of(0) as rig:
         rig.run("a", on=None)
         rig.run("a", "b", on=None)
         assert await rig.aborter.abort(target, STUB) == [WorkerResult(None, 2)]
@@ -236,8 +233,7 @@ async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
         assert rig.closed == ["left"]
 
 
-async def test_abort_where_only_closing_helps() -> None:
-    """A dialect without an abort has its exchange closed, and that counts as aborted."""
+async def test_exchange_of_a_dialect_without_an_abort_is_closed_and_that_counts() -> None:
     async with rig_of(1) as rig:
         rig.run("a", on=0, format=SILENT)
         assert await rig.aborter.abort(EVERYTHING, SILENT) == [WorkerResult(rig.workers[0].url, 1)]
@@ -250,8 +246,7 @@ async def test_worker_that_hangs_delays_no_other() -> None:
     async with rig_of(2) as rig:
         rig.run("hung", on=0)
         rig.run("fine", on=1)
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+        async with calling(rig) as call:
             silent = await rig.listeners[0].accept()
             assert await rig.next_abort(1) == "fine"
             await silent.closed()
@@ -261,9 +256,7 @@ async def test_worker_that_hangs_delays_no_other() -> None:
         ]
 
 
-def test_limits_of_production() -> None:
-    """A caller waits 5 s at most; an id lingers longer than an engine may need to notice."""
-    assert ABORT_TIMEOUT == 5.0
+def test_id_lingers_longer_than_an_engine_may_need_to_notice() -> None:
     assert LINGER > 4.0 + ABORT_TIMEOUT / 2
 
 
@@ -273,27 +266,21 @@ def test_limits_of_production() -> None:
         (b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n", "answered 503"),
         (b"HTTP/1.1 404 No\r\nconnection: close\r\n\r\nno", "answered 404"),
         (b"nonsense\r\n\r\n", "the worker's reply is not HTTP/1.1"),
+        (None, "the worker could not be reached"),
     ],
 )
-async def test_abort_that_is_not_accepted(reply: bytes, error: str) -> None:
-    """What a worker made of it is reported, and its exchange does not count as aborted."""
+async def test_exchange_whose_abort_is_not_accepted_is_not_aborted(reply: bytes | None, error: str) -> None:
+    """What the worker made of it is reported, and so is a worker that is gone."""
     async with rig_of(1) as rig:
         rig.run("a", on=0)
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
-            peer = await rig.listeners[0].accept()
-            await answered(peer, reply)
-            peer.finish()
+        if reply is None:
+            rig.listeners[0].sock.close()
+        async with calling(rig) as call:
+            if reply is not None:
+                peer = await rig.listeners[0].accept()
+                await answered(peer, reply)
+                peer.finish()
         assert call.result() == [WorkerResult(rig.workers[0].url, 0, error)]
-
-
-async def test_abort_at_a_worker_that_is_gone() -> None:
-    """Refused connections are reported, not raised."""
-    async with rig_of(1) as rig:
-        rig.run("a", on=0)
-        rig.listeners[0].sock.close()
-        [result] = await rig.aborter.abort(EVERYTHING, STUB)
-        assert (result.aborted, result.error) == (0, "the worker could not be reached")
 
 
 async def pooled(rig: Rig) -> Peer:
@@ -311,28 +298,25 @@ async def pooled(rig: Rig) -> Peer:
     return peer
 
 
-async def test_abort_over_an_idle_connection() -> None:
-    """An idle connection is used, and kept."""
+async def test_abort_uses_an_idle_connection_and_keeps_it() -> None:
     async with rig_of(1) as rig:
         rig.run("a", on=0)
         peer = await pooled(rig)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+        async with calling(rig):
             assert await answered(peer) == "a"
         assert unasked(rig.listeners[0])
         assert rig.workers[0].pool.idle == 1
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "reset after reading"])
-async def test_abort_over_a_stale_connection(how: str) -> None:
-    """One that turns out stale is replaced, once, by a fresh one: an abort may safely be sent twice."""
+async def test_abort_over_a_stale_connection_is_sent_again_over_a_fresh_one(how: str) -> None:
+    """An abort may safely be sent twice."""
     async with rig_of(1) as rig:
         rig.run("a", on=0)
         peer = await pooled(rig)
-        async with asyncio.TaskGroup() as group:
-            if how == "close":
-                peer.close()
-            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+        if how == "close":
+            peer.close()
+        async with calling(rig) as call:
             if how == "reset":
                 await asyncio.sleep(0)
             elif how == "reset after reading":
@@ -343,20 +327,16 @@ async def test_abort_over_a_stale_connection(how: str) -> None:
         assert [result.aborted for result in call.result()] == [1]
 
 
-async def test_abort_over_two_stale_connections() -> None:
-    """A fresh connection that breaks off as well is a failure, not a reason to go on for ever."""
+async def test_abort_over_two_stale_connections_is_a_failure() -> None:
     async with rig_of(1) as rig:
         rig.run("a", on=0)
-        first = await pooled(rig)
-        first.close()
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
+        (await pooled(rig)).close()
+        async with calling(rig) as call:
             second = await rig.listeners[0].accept()
             await second.request(5)
             second.close()
         [result] = call.result()
-        assert result.aborted == 0
-        assert result.error
+        assert result.aborted == 0 and result.error
         assert unasked(rig.listeners[0])
 
 
@@ -366,9 +346,7 @@ async def test_abort_over_two_stale_connections() -> None:
 async def test_abandoned_exchange_is_aborted_once_and_its_id_lingers() -> None:
     """One abort, for exactly that dispatch id; the id is not released before the engine must be done."""
     async with rig_of(1) as rig:
-        entry = rig.run("job-1", on=0)
-        rig.finish(entry)
-        rig.aborter.abort_abandoned(entry, rig.workers[0])
+        rig.leave("job-1")
         assert rig.in_flight.claim(("job-1",)).private
         assert await rig.next_abort(0) == "job-1"
         assert len(rig.in_flight) == 2
@@ -381,11 +359,9 @@ async def test_abandoned_exchange_is_aborted_once_and_its_id_lingers() -> None:
 async def test_ids_are_released_whatever_becomes_of_the_abort(how: str) -> None:
     """Also where the dialect has no abort: the engine finds out by itself while the ids linger."""
     async with rig_of(1) as rig:
-        entry = rig.run("job-1", on=0, format=SILENT if how == "has none" else STUB)
-        rig.finish(entry)
         if how == "gone":
             rig.listeners[0].sock.close()
-        rig.aborter.abort_abandoned(entry, rig.workers[0])
+        rig.leave("job-1", format=SILENT if how == "has none" else STUB)
         if how == "refuses":
             await rig.next_abort(0, b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
         await asyncio.sleep(1.9)
@@ -393,13 +369,11 @@ async def test_ids_are_released_whatever_becomes_of_the_abort(how: str) -> None:
         await until(lambda: len(rig.in_flight) == 0)
 
 
-async def test_close_lets_aborts_be_heard() -> None:
-    """Aborts under way get their moment at the end of the process; what takes longer is dropped."""
+async def test_aborts_under_way_get_their_moment_at_the_end_of_the_process() -> None:
+    """What takes longer is dropped."""
     async with rig_of(2) as rig:
         for number in range(2):
-            entry = rig.run(f"job-{number}", on=number)
-            rig.finish(entry)
-            rig.aborter.abort_abandoned(entry, rig.workers[number])
+            rig.leave(f"job-{number}", on=number)
         async with asyncio.TaskGroup() as group:
             closing = group.create_task(rig.aborter.close(1.0))
             assert await rig.next_abort(0) == "job-0"
@@ -432,40 +406,33 @@ async def aborted_over(rig: Rig, connections: int, count: int) -> list[str]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return ids
+    return sorted(ids)
 
 
-async def test_batch_that_is_left_is_stopped_over_few_connections() -> None:
-    """Each of its prompts is named to the engine, a few at a time, over connections that are used again."""
+JOBS = [f"job-{index:03}" for index in range(5 * AT_WORKER)]
+
+
+async def test_batch_that_is_left_is_stopped_over_few_connections_that_are_used_again() -> None:
     async with rig_of(1) as rig:
-        names = [f"b-{index:03}" for index in range(100)]
-        entry = rig.run(*names, on=0)
-        rig.finish(entry)
-        rig.aborter.abort_abandoned(entry, rig.workers[0])
-        assert sorted(await aborted_over(rig, PER_EXCHANGE, len(names))) == names
+        rig.leave(*JOBS)
+        assert await aborted_over(rig, PER_EXCHANGE, len(JOBS)) == JOBS
 
 
 async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_connections() -> None:
     """The bound is the worker's, whoever has left; all are named to it."""
     async with rig_of(1) as rig:
-        names = [f"job-{index:03}" for index in range(5 * AT_WORKER)]
-        for name in names:
-            entry = rig.run(name, on=0)
-            rig.finish(entry)
-            rig.aborter.abort_abandoned(entry, rig.workers[0])
-        assert sorted(await aborted_over(rig, AT_WORKER, len(names))) == names
+        for name in JOBS:
+            rig.leave(name)
+        assert await aborted_over(rig, AT_WORKER, len(JOBS)) == JOBS
 
 
 async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> None:
-    """The same bound holds for a call that names thousands, which says of each what became of it."""
     async with rig_of(1) as rig:
-        names = [f"job-{index:03}" for index in range(3 * AT_WORKER)]
-        for name in names:
+        for name in JOBS:
             rig.run(name, on=0)
-        async with asyncio.TaskGroup() as group:
-            call = group.create_task(rig.aborter.abort(EVERYTHING, STUB))
-            assert sorted(await aborted_over(rig, AT_WORKER, len(names))) == names
-        assert call.result() == [WorkerResult(rig.workers[0].url, len(names))]
+        async with calling(rig) as call:
+            assert await aborted_over(rig, AT_WORKER, len(JOBS)) == JOBS
+        assert call.result() == [WorkerResult(rig.workers[0].url, len(JOBS))]
 
 
 class Batch(StubFormat):
@@ -475,7 +442,7 @@ class Batch(StubFormat):
         assert isinstance(request, int)
         numbers = [part for part in ids.parts if part < request] if ids.parts else range(request)
         names = "+".join(f"{ids.dispatch[0]}_{part}" for part in numbers)
-        return [UpstreamRequest(b"POST", worker.prefix + b"/abort", (), names.encode())] if names else ()
+        return [self.call(worker, names)] if names else ()
 
 
 def part(number: int) -> AbortTarget:
@@ -506,10 +473,7 @@ async def test_prompts_aborted_before_dispatch_are_aborted_at_the_worker() -> No
             await rig.aborter.abort(part(number), batch)
         entry.worker = rig.workers[0]
         rig.aborter.abort_early(entry, rig.workers[0])
-        head = await (peer := await rig.listeners[0].accept()).request(1)
-        while not head.endswith(b"job_1+job_2"):
-            head += await peer.request(1)
-        await peer.send(ACCEPTED)
+        assert await rig.next_abort(0) == "job_1+job_2"
         assert rig.closed == []
         rig.finish(entry)
 

@@ -32,8 +32,7 @@ async def queued_at_least(gateway: Served, least: int) -> None:
 
         async def shown() -> bool:
             text = (await client.get(gateway.url + "/metrics")).text
-            [line] = [line for line in text.splitlines() if line.startswith("dynamo_frontend_held_requests ")]
-            return int(line.split()[1]) >= least
+            return int(text.partition("\ndynamo_frontend_held_requests ")[2].split()[0]) >= least
 
         await eventually(shown)
 
@@ -44,6 +43,15 @@ async def status(client: httpx.AsyncClient, url: str, path: str) -> int:
         return (await client.get(url + path)).status_code
     except httpx.TransportError:
         return 0
+
+
+async def not_ready(client: httpx.AsyncClient, gateway: Served) -> None:
+    """Return once it says that it takes nothing more."""
+
+    async def answered() -> bool:
+        return await status(client, gateway.url, "/ready") == 503
+
+    await eventually(answered)
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
@@ -59,11 +67,7 @@ async def test_requests_are_taken_for_a_while_after_readiness_is_gone(processes:
             reply = await client.post(gateway.url + "/generate", json=body_of("sglang"))
             assert "connection" not in reply.headers
             gateway.process.send_signal(signal.SIGTERM)
-
-            async def not_ready() -> bool:
-                return await status(client, gateway.url, "/ready") == 503
-
-            await eventually(not_ready)
+            await not_ready(client, gateway)
             assert await status(client, gateway.url, "/health") == 503
             assert await status(client, gateway.url, "/live") == 200
             reply = await client.post(gateway.url + "/generate", json=body_of("sglang"))
@@ -118,9 +122,11 @@ async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str
         assert not sim.aborts
 
 
+@pytest.mark.parametrize("delay", ["0", "60"])
 @pytest.mark.parametrize("processes", ["1", "2"])
-async def test_second_signal_ends_the_delay_and_all_else_at_once(processes: str) -> None:
-    variables = {DELAY: "60", "DYN_HTTP_PROCESSES": processes}
+async def test_second_signal_ends_the_delay_and_all_else_at_once(processes: str, delay: str) -> None:
+    """With an error event to the client, and an abort at the engine."""
+    variables = {DELAY: delay, "DYN_HTTP_PROCESSES": processes}
     async with SimServer("sglang", SimConfig()) as sim, served(sim.url, **variables) as gateway:
         sim.behave(Pace(stall_after=1))
         async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
@@ -129,11 +135,7 @@ async def test_second_signal_ends_the_delay_and_all_else_at_once(processes: str)
             )
             await arrived(1, sim)
             gateway.process.send_signal(signal.SIGTERM)
-
-            async def not_ready() -> bool:
-                return await status(client, gateway.url, "/ready") == 503
-
-            await eventually(not_ready)
+            await not_ready(client, gateway)
             gateway.process.send_signal(signal.SIGTERM)
             assert "error" in sse((await running).content)[-1]
         assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
@@ -239,11 +241,7 @@ async def restart(stack: AsyncExitStack, gateway: Served, *workers: str, **varia
 async def progress(clients: Clients, more: int) -> None:
     """Return once so many more requests were served."""
     wanted = clients.done + more
-
-    async def served_more() -> bool:
-        return clients.done >= wanted
-
-    await eventually(served_more, 30)
+    await until(lambda: clients.done >= wanted)
 
 
 async def test_rolling_restart_behind_a_balancer_is_seen_by_no_request() -> None:
