@@ -14,7 +14,9 @@ import httpx
 import pytest
 
 from gateway.catalog import Endpoint
+from gateway.errors import GatewayError
 from gateway.formats.contract import (
+    ErrorReply,
     Ids,
     Projection,
     Reader,
@@ -26,7 +28,7 @@ from gateway.formats.contract import (
 from gateway.formats.sglang import SglangFormat
 from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings
-from gateway.sim import SimServer
+from gateway.sim import Drop, SimServer
 from gateway.wiring.app import create_app
 from gateway.wiring.gateway import Gateway
 from tests.support.gateway import serving, until
@@ -51,14 +53,15 @@ class Broken(SglangFormat):
     def upstream(self, request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return self._spoilt("upstream", super().upstream(request, worker, ids))  # type: ignore[no-any-return]
 
+    def render(self, error: GatewayError) -> ErrorReply:
+        return self._spoilt("render", super().render(error))  # type: ignore[no-any-return]
+
     def reader(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         reader = super().reader(request, worker, ids, head)
         return self._spoilt("reader", BrokenReader(reader, self._spoilt))  # type: ignore[no-any-return]
 
 
 class BrokenReader:
-    """A reader of the same kind."""
-
     def __init__(self, reader: Reader, spoilt: Callable[[str, Any], Any]) -> None:
         self._reader = reader
         self._spoilt = spoilt
@@ -95,6 +98,7 @@ def raises(error: Exception) -> Break:
     return wrong
 
 
+BEFORE_A_REPLY = ("no-projection", "no-request", "body-that-is-text", "no-reader")
 FAULTS: dict[str, tuple[str, Break]] = {
     "no-projection": ("project", lambda _: None),
     "ids-that-are-bytes": ("project", lambda right: right._replace(ids=(b"a",))),
@@ -116,12 +120,10 @@ FAULTS: dict[str, tuple[str, Break]] = {
 @asynccontextmanager
 async def gateway_of(format: SglangFormat, worker: str) -> AsyncIterator[tuple[Gateway, httpx.AsyncClient]]:
     settings = Settings(worker=(worker,), access_log=False, probe_interval_secs=0.2, port=0)
-    good = SglangFormat()
-    app = create_app(
-        settings, catalog=[Endpoint("/generate", ("POST",), format), Endpoint("/good", ("POST",), good)]
-    )
+    paths = {"/generate": format, "/good": SglangFormat()}
+    app = create_app(settings, catalog=[Endpoint(path, ("POST",), of) for path, of in paths.items()])
     async with serving(app, settings) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
-        await until(lambda: bool(app.fleet.usable(good.capability)))
+        await until(lambda: bool(app.fleet.usable(format.capability)))
         yield app, client
 
 
@@ -140,17 +142,27 @@ async def test_format_that_breaks_its_contract_harms_its_own_request_only(fault:
     body = body_of("sglang", 2, stream)
     async with SimServer("sglang") as sim, gateway_of(Broken(*FAULTS[fault]), sim.url) as (app, client):
         reply = await answer(client, body)
-        if reply is not None and reply.status_code != 200:
-            assert reply.status_code == 500
+        if fault in BEFORE_A_REPLY or (reply is not None and reply.status_code != 200):
+            assert reply is not None and reply.status_code == 500
             assert reply.json() == {"error": {"message": "internal error of the gateway"}}
         await until(lambda: app.lifecycle.open_exchanges == 0)
         assert [worker.in_flight for worker in app.fleet.workers] == [0]
         assert (await client.post("/good", json=body)).status_code == 200
 
 
-@pytest.mark.parametrize("fault", ["no-projection", "no-request", "body-that-is-text", "no-reader"])
-async def test_format_that_breaks_its_contract_before_a_reply_is_a_500(fault: str) -> None:
-    async with SimServer("sglang") as sim, gateway_of(Broken(*FAULTS[fault]), sim.url) as (_, client):
-        reply = await answer(client, body_of("sglang"))
-        assert reply is not None and reply.status_code == 500
-        assert reply.json() == {"error": {"message": "internal error of the gateway"}}
+async def test_failure_that_cannot_be_rendered_closes_the_connection() -> None:
+    """Else its client would wait until it gives up: what fails then runs in a callback of the worker's."""
+    broken = Broken("render", raises(ZeroDivisionError()))
+    async with SimServer("sglang") as sim, gateway_of(broken, sim.url) as (app, client):
+        sim.behave(Drop())
+        assert await answer(client, body_of("sglang", 2)) is None
+        assert app.lifecycle.open_exchanges == 0
+
+
+async def test_request_that_cannot_be_made_costs_no_connection() -> None:
+    broken = Broken("upstream", raises(ZeroDivisionError()))
+    async with SimServer("sglang") as sim, gateway_of(broken, sim.url) as (app, client):
+        [worker] = app.fleet.workers
+        for path, status in (("/good", 200), ("/generate", 500)):
+            assert (await client.post(path, json=body_of("sglang", 2))).status_code == status
+            assert (worker.pool.idle, worker.in_flight) == (1, 0)

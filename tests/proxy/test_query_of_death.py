@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
@@ -21,9 +23,9 @@ from gateway.proxy.query_of_death import (
     digest,
     digest_in_steps,
 )
-from gateway.sim import Pace, Reply, SimConfig, SimServer
+from gateway.sim import Pace, SimConfig, SimServer
 from tests.support.gateway import Rig, arrived, generates, rig, until
-from tests.support.generate import JSON, KINDS, PROMPT, body_of
+from tests.support.generate import ID, JSON, KINDS, PROMPT, body_of
 
 BODY = digest(b"deadly")
 OTHER = digest(b"harmless")
@@ -45,31 +47,13 @@ def killed(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> object:
     return incarnation
 
 
-def test_body_under_which_one_worker_died_is_taken() -> None:
-    guard = QueryOfDeathGuard(60)
-    killed(guard, 0)
-    assert not guard.armed
-    assert not refused(guard, 1)
-
-
 def test_body_under_which_two_workers_died_is_refused_and_no_other() -> None:
     guard = QueryOfDeathGuard(60)
     killed(guard, 0)
+    assert not guard.armed and not refused(guard, 1), "after one"
     killed(guard, 60)
-    assert guard.armed
-    assert refused(guard, 61)
+    assert guard.armed and refused(guard, 61)
     assert not refused(guard, 61, OTHER)
-
-
-def test_refusal_names_the_rule_and_the_setting() -> None:
-    guard = QueryOfDeathGuard(60)
-    killed(guard, 0)
-    killed(guard, 1)
-    with pytest.raises(
-        PoisonedRequest, match="within 60 s.*poison_window.*--poison-window-seconds"
-    ) as caught:
-        guard.check(BODY, 2)
-    assert caught.value.rule == "poison_window"
 
 
 def test_deaths_further_apart_than_the_window_are_unrelated() -> None:
@@ -98,18 +82,11 @@ def test_broken_reply_and_dead_worker_belong_together_when_close(
     assert refused(guard, 45) is counts
 
 
-def test_reply_that_broke_on_a_worker_that_lives_is_no_death() -> None:
-    guard = QueryOfDeathGuard(60)
-    for _ in range(10):
-        guard.reply_broke(BODY, object(), 0)
-    assert not refused(guard, 1)
-
-
-def test_worker_that_dies_once_counts_once_however_often_the_body_ran_there() -> None:
+def test_only_deaths_count_and_a_worker_dies_once_however_often_the_body_ran_there() -> None:
     """A group of samples of one prompt is sent as many requests with one body."""
-    guard = QueryOfDeathGuard(60)
-    incarnation = object()
+    guard, incarnation = QueryOfDeathGuard(60), object()
     for _ in range(4):
+        guard.reply_broke(BODY, object(), 0)
         guard.reply_broke(BODY, incarnation, 0)
     guard.worker_died(incarnation, 0)
     for _ in range(4):
@@ -147,19 +124,12 @@ def test_digest_is_the_same_in_steps_and_of_what_is_left(
         del left[start:end]
     steps = digest_in_steps(body, cuts)
     count = 0
-    while True:
-        try:
+    with pytest.raises(StopIteration) as done:
+        while True:
             next(steps)
             count += 1
-        except StopIteration as done:
-            assert done.value == digest(body, cuts) == digest(bytes(left))
-            break
+    assert done.value.value == digest(body, cuts) == digest(bytes(left))
     assert size // STEP <= count <= size // STEP + 1 + len(cuts)
-
-
-def test_window_of_zero_is_off() -> None:
-    assert not QueryOfDeathGuard(0).on
-    assert QueryOfDeathGuard(0.5).on
 
 
 def test_table_forgets_the_oldest_beyond_its_capacity() -> None:
@@ -184,67 +154,78 @@ def test_table_keeps_what_is_put_again() -> None:
 # the other with an error of its own first.
 
 
-def _config(kind: str) -> SimConfig:
-    return SimConfig(skip_tokenizer=kind == "vllm", tokens=4)
+class Stage:
+    """A gateway in front of three engines."""
+
+    def __init__(self, kind: str, gateway: Rig, sims: list[SimServer]) -> None:
+        self.kind = kind
+        self.gateway = gateway
+        self.sims = sims
+
+    async def send(self, attempt: int, padding: bytes = b"", **members: object) -> httpx.Response:
+        """The same request, each time under another id."""
+        body = {**body_of(self.kind), ID[self.kind]: f"try-{attempt}", **members}
+        headers = {**JSON, "x-request-id": f"call-{attempt}"}
+        sent = json.dumps(body).encode() + padding
+        return await self.gateway.client.post(KINDS[self.kind], content=sent, headers=headers)
+
+    async def deadly(self, attempt: int, *, stream: bool = False) -> httpx.Response:
+        return await self.send(attempt, stream=stream, **{PROMPT[self.kind]: [1, 40_000]})
+
+    async def dead(self, count: int) -> None:
+        """Return once so many workers are."""
+        workers = self.gateway.app.fleet.workers
+        await until(lambda: sum(worker.state == "dead" for worker in workers) == count)
 
 
-def _deadly(kind: str, attempt: int, *, stream: bool = False) -> dict[str, object]:
-    """The same request, each time under another id."""
-    named = {"sglang": "rid", "vllm": "request_id"}[kind]
-    return {**body_of(kind, stream=stream), PROMPT[kind]: [1, 40_000], named: f"try-{attempt}"}
-
-
-async def _send(gateway: Rig, kind: str, attempt: int, *, stream: bool = False) -> httpx.Response:
-    header = {"x-request-id": f"call-{attempt}"}
-    return await gateway.client.post(KINDS[kind], json=_deadly(kind, attempt, stream=stream), headers=header)
-
-
-def _dead(gateway: Rig) -> int:
-    return sum(worker.state == "dead" for worker in gateway.app.fleet.workers)
+@asynccontextmanager
+async def stage(kind: str, count: int = 3, **settings: Any) -> AsyncIterator[Stage]:
+    config = SimConfig(skip_tokenizer=kind == "vllm", tokens=4)
+    async with AsyncExitStack() as stack:
+        sims = [await stack.enter_async_context(SimServer(kind, config)) for _ in range(count)]
+        yield Stage(kind, await stack.enter_async_context(rig(*(sim.url for sim in sims), **settings)), sims)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_deadly_request_kills_two_workers_and_no_third(kind: str, stream: bool) -> None:
-    async with AsyncExitStack() as stack:
-        sims = [await stack.enter_async_context(SimServer(kind, _config(kind))) for _ in range(3)]
-        gateway = await stack.enter_async_context(rig(*(sim.url for sim in sims)))
+    async with stage(kind) as on:
         for deaths in (1, 2):
-            reply = await _send(gateway, kind, deaths, stream=stream)
+            reply = await on.deadly(deaths, stream=stream)
             assert reply.status_code in ((200,) if stream else (500, 502))
-            await until(lambda: _dead(gateway) == deaths)  # noqa: B023 - awaited in its round
-            assert len([arrival for sim in sims for arrival in sim.log if b"40000" in arrival.body]) == deaths
+            await on.dead(deaths)
+            ran = [arrival for sim in on.sims for arrival in sim.log if b"40000" in arrival.body]
+            assert len(ran) == deaths
         for attempt in (3, 4):
-            reply = await _send(gateway, kind, attempt, stream=stream)
+            reply = await on.deadly(attempt, stream=stream)
+            message = reply.json()["error"]["message"]
             assert reply.status_code == 422
-            assert "--poison-window-seconds" in reply.json()["error"]["message"]
-        assert _dead(gateway) == 2
-        good = await gateway.client.post(KINDS[kind], json=body_of(kind))
-        assert good.status_code == 200
-        text = (await gateway.client.get("/metrics")).text
+            assert "within 60 s" in message and "poison_window, set by --poison-window-seconds" in message
+        await on.dead(2)
+        assert (await on.send(5)).status_code == 200
+        text = (await on.gateway.client.get("/metrics")).text
         assert f'requests_refused_total{{format="{kind}",rule="poison_window"}} 2' in text
 
 
 async def test_window_of_zero_lets_a_deadly_request_go_on() -> None:
-    async with AsyncExitStack() as stack:
-        sims = [await stack.enter_async_context(SimServer("sglang", SimConfig())) for _ in range(3)]
-        gateway = await stack.enter_async_context(rig(*(s.url for s in sims), poison_window_seconds=0))
+    async with stage("sglang", poison_window_seconds=0) as on:
         for deaths in (1, 2, 3):
-            assert (await _send(gateway, "sglang", deaths)).status_code == 502
-            await until(lambda: _dead(gateway) == deaths)  # noqa: B023 - awaited in its round
-        assert (await _send(gateway, "sglang", 4)).status_code == 503
+            assert (await on.deadly(deaths)).status_code == 502
+            await on.dead(deaths)
+        assert (await on.deadly(4)).status_code == 503
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_one_worker_that_is_restarted_dies_of_a_request_twice_at_most(kind: str) -> None:
-    async with SimServer(kind, _config(kind)) as sim, rig(sim.url) as gateway:
+    async with stage(kind, 1) as on:
+        [sim] = on.sims
         for attempt in (1, 2):
-            await _send(gateway, kind, attempt)
-            await until(lambda: _dead(gateway) == 1)
+            await on.deadly(attempt)
+            await on.dead(1)
             await sim.stop()
             await sim.start()
-            await until(lambda: _dead(gateway) == 0)
-        assert (await _send(gateway, kind, 3)).status_code == 422
+            await on.dead(0)
+        assert (await on.deadly(3)).status_code == 422
         assert not generates(sim)
 
 
@@ -255,55 +236,20 @@ async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
 ) -> None:
     """Whatever its id: only its digest is kept."""
     monkeypatch.setattr(BodyRelease.__init__, "__defaults__", (0.05,))
-    async with AsyncExitStack() as stack:
-        sims = [await stack.enter_async_context(SimServer(kind, SimConfig())) for _ in range(3)]
-        gateway = await stack.enter_async_context(rig(*(sim.url for sim in sims)))
-        for sim in sims:  # now that their probes are over
+    async with stage(kind) as on:
+        for sim in on.sims:  # now that their probes are over
             sim.behave(Pace(prefill_base=60.0))
-
-        def send(attempt: int) -> asyncio.Task[httpx.Response]:
-            named = {"sglang": "rid", "vllm": "request_id"}[kind]
-            body = json.dumps({**body_of(kind), named: f"try-{attempt}"}).encode() + b" " * size
-            return asyncio.ensure_future(gateway.client.post(KINDS[kind], content=body, headers=JSON))
-
         for deaths in (1, 2):
-            sent = send(deaths)
-            await arrived(1, *sims)
-            [live] = gateway.app.lifecycle._open
+            sent = asyncio.ensure_future(on.send(deaths, b" " * size))
+            await arrived(1, *on.sims)
+            [live] = on.gateway.app.lifecycle._open
             assert isinstance(live, LiveExchange)
             await until(lambda live=live: not live.body)  # type: ignore[misc]
             assert not live.request.body
-            [holder] = [sim for sim in sims if generates(sim)]
-            sims.remove(holder)
+            [holder] = [sim for sim in on.sims if generates(sim)]
+            on.sims.remove(holder)
             await holder.kill()
             assert (await sent).status_code == 502
-            await until(lambda deaths=deaths: _dead(gateway) == deaths)  # type: ignore[misc]
-        assert (await send(3)).status_code == 422
-        assert not generates(*sims)
-
-
-async def test_request_in_flight_on_a_worker_that_dies_is_not_sent_to_another() -> None:
-    """Its client gets a 502 and decides whether to send it again."""
-    config = SimConfig(token_delay=1.0)
-    async with SimServer("sglang", config) as one, SimServer("sglang", config) as two:
-        async with rig(one.url, two.url) as gateway:
-            sent = asyncio.ensure_future(gateway.client.post("/generate", json=body_of("sglang", 100)))
-            await arrived(1, one, two)
-            holder = one if generates(one) else two
-            log = holder.request_log.generates
-            await holder.kill()
-            assert (await sent).status_code == 502
-            await until(lambda: _dead(gateway) == 1)
-            assert len([arrival for arrival in log if arrival.body != b"{}"]) == 1
-            other = two if holder is one else one
-            assert not generates(other)
-
-
-async def test_replies_that_break_while_their_workers_live_on_poison_nothing() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
-        sim.behave(Pace(cut_after=1, cut="rst"), Reply(status=500, body=b"oops", content_type="text/plain"))
-        body = body_of("sglang", stream=True)
-        for _ in range(3):
-            assert (await gateway.client.post("/generate", json=body)).status_code in (200, 500)
-        assert len(generates(sim)) == 3
-        assert _dead(gateway) == 0
+            await on.dead(deaths)
+        assert (await on.send(3, b" " * size)).status_code == 422
+        assert not generates(*on.sims)

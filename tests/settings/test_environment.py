@@ -16,22 +16,17 @@ def test_environment_is_read_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> No
     assert "DYN_ODD" not in variables()
 
 
-def test_unknown_variables_are_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DYN_WORKERS", "DYN_HTTP_PROT", "DYN_HTTP_PORT", "OTHER"):
-        monkeypatch.setenv(name, "1")
-    assert ignored_variables(KNOWN) == "ignored environment variables: unknown: DYN_HTTP_PROT, DYN_WORKERS"
-
-
-def test_variable_of_another_frontend_is_listed_apart_from_an_unknown_one(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["DYN_WORKERS", "DYN_HTTP_PROT", "DYN_HTTP_PORT", "OTHER"], "unknown: DYN_HTTP_PROT, DYN_WORKERS"),
+        (["DYN_MIGRATION_LIMIT", "DYN_ODD"], "unknown: DYN_ODD; not supported here: DYN_MIGRATION_LIMIT"),
+        (["DYN_HTTP_PORT"], None),
+    ],
+)
+def test_variables_that_do_nothing_are_named_in_one_line_those_of_another_frontend_apart(
+    names: list[str], line: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DYN_MIGRATION_LIMIT", "3")
-    monkeypatch.setenv("DYN_ODD", "3")
-    assert ignored_variables(KNOWN) == (
-        "ignored environment variables: unknown: DYN_ODD; not supported here: DYN_MIGRATION_LIMIT"
-    )
-
-
-def test_no_line_when_every_variable_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_HTTP_PORT", "1")
-    assert ignored_variables(KNOWN) is None
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    assert ignored_variables(KNOWN) == (line and f"ignored environment variables: {line}")

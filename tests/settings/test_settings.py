@@ -109,13 +109,6 @@ def test_every_setting_is_used_by_something(name: str) -> None:
     assert any(re.search(rf"settings\.{used}\b", source) for source in sources)
 
 
-def test_variable_is_read_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_HTTP_PORT", "9001")
-    monkeypatch.setenv("DYN_ACCESS_LOG", "off")
-    assert Settings().port == 9001
-    assert Settings().access_log is False
-
-
 @pytest.mark.parametrize(
     ("name", "variable", "older"),
     [
@@ -136,60 +129,40 @@ def test_older_name_of_a_setting_is_still_read(
     assert error_text().startswith(f"{variable}, {older}: ")
 
 
-@pytest.mark.parametrize("variable", ["HTTP_PORT", "PORT", "DYN_PORT", "dyn_http_port"])
-def test_variable_of_another_name_is_not_read(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(variable, "9001")
-    assert Settings().port == 8000
+@pytest.mark.parametrize(
+    ("variables", "flags", "port"),
+    [
+        ({"DYN_HTTP_PORT": "9001"}, {}, 9001),
+        ({"DYN_HTTP_PORT": "9001"}, {"port": "9002", "host": None}, 9002),
+        ({"DYN_HTTP_PORT": "nonsense"}, {"port": "9002"}, 9002),
+        ({"DYN_HTTP_PORT": "", "DYN_WORKER": ""}, {}, 8000),
+        *(({name: "9001"}, {}, 8000) for name in ("HTTP_PORT", "PORT", "DYN_PORT", "dyn_http_port")),
+    ],
+    ids=str,
+)
+def test_flag_comes_before_the_variable_of_the_exact_name_and_an_empty_one_is_unset(
+    variables: dict[str, str], flags: dict[str, str], port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings(flags)
+    assert (settings.port, settings.worker) == (port, ())
 
 
-def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_HTTP_PORT", "")
-    monkeypatch.setenv("DYN_WORKER", "")
-    assert Settings().port == 8000
-    assert Settings().worker == ()
-
-
-def test_flag_overrides_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_HTTP_PORT", "9001")
-    assert load_settings({"port": "9002", "host": None}).port == 9002
-
-
-def test_flag_overrides_even_a_bad_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DYN_HTTP_PORT", "nonsense")
-    assert load_settings({"port": "9002"}).port == 9002
-
-
-def test_settings_cannot_be_changed() -> None:
+def test_settings_cannot_be_changed_and_have_no_unknown_ones() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1
-
-
-def test_unknown_argument_is_refused() -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"prot": 1})
 
 
-def test_bad_flag_names_the_flag_in_one_line() -> None:
-    assert error_text(port="x").startswith("--port: ")
-    assert "\n" not in error_text(port="x")
-
-
-def test_overload_factor_that_excludes_all_workers_is_refused() -> None:
-    assert error_text(router_overload_factor="0.9").startswith(
-        "--router-overload-factor: must be 0, or at least 1"
-    )
-    assert Settings(router_overload_factor=0).router_overload_factor == 0
-
-
-def test_bad_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_bad_values_are_reported_at_once_in_one_line_each_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DYN_PROBE_INTERVAL_SECS", "soon")
-    assert error_text().startswith("DYN_PROBE_INTERVAL_SECS: ")
-
-
-def test_all_bad_values_are_reported_at_once() -> None:
-    text = error_text(port="x", probe_interval_secs="-1")
-    assert "--port: " in text
-    assert "--probe-interval-secs: " in text
+    text = error_text(port="x", idle_timeout_secs="-1")
+    names = [error.partition(": ")[0] for error in text.split("; ")]
+    assert names == ["DYN_PROBE_INTERVAL_SECS", "--port", "--idle-timeout-secs"] and "\n" not in text
 
 
 @pytest.mark.parametrize(
@@ -205,6 +178,7 @@ def test_all_bad_values_are_reported_at_once() -> None:
         ("graceful_shutdown_timeout_secs", "-1"),
         ("sse_keep_alive_interval_ms", "-5"),
         ("router_mode", "kv"),
+        ("router_overload_factor", "0.9"),
         ("log_level", "loud"),
         ("access_log", "perhaps"),
         ("access_log_format", "xml"),
@@ -224,6 +198,9 @@ def test_all_bad_values_are_reported_at_once() -> None:
         ("metrics_path", "/\u00e9"),
         ("listen_backlog", "2147483648"),
         ("sglang_generate_path", "generate"),
+        ("vocab_size", "0"),
+        ("sglang_stream_mode", "sometimes"),
+        ("poison_window_seconds", "-1"),
         ("worker", ["127.0.0.1:30000"]),
         ("worker", ["http://127.0.0.1:port"]),
         ("worker", ["ftp://127.0.0.1"]),
@@ -259,47 +236,41 @@ def test_setting_that_needs_another_one_names_it(given: dict[str, str], variable
     assert variable in error_text(**given)
 
 
-def test_zero_switches_keep_alive_comments_off() -> None:
-    assert load_settings({"sse_keep_alive_interval_ms": "0"}).sse_keep_alive_interval_ms is None
-    assert load_settings({"sse_keep_alive_interval_ms": "250"}).sse_keep_alive_interval_ms == 250
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("sse_keep_alive_interval_ms", "0", None),
+        ("sse_keep_alive_interval_ms", "250", 250),
+        ("router_overload_factor", "0", 0),
+        *(("router_mode", given, "round_robin") for given in ("round-robin", "round_robin", "Round-Robin")),
+        ("access_log", "off", False),
+    ],
+)
+def test_value_is_read_in_any_spelling(name: str, given: object, value: object) -> None:
+    assert getattr(load_settings({name: given}), name) == value
 
 
-@pytest.mark.parametrize("spelling", ["round-robin", "round_robin", "Round-Robin"])
-def test_router_mode_is_accepted_in_either_spelling(spelling: str) -> None:
-    assert load_settings({"router_mode": spelling}).router_mode == "round_robin"
-
-
-def test_workers_come_from_a_comma_separated_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_come_from_a_comma_separated_variable_or_from_repeated_flags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DYN_WORKER", "http://a:1, sglang=http://[::1]:2/base ,")
-    assert Settings().workers == (
-        WorkerEntry("http://a:1"),
-        WorkerEntry("http://[::1]:2/base", "sglang"),
-    )
+    assert Settings().workers == (WorkerEntry("http://a:1"), WorkerEntry("http://[::1]:2/base", "sglang"))
+    assert load_settings({"worker": ["http://b:1", "http://c:1"]}).worker == ("http://b:1", "http://c:1")
 
 
-def test_workers_come_from_repeated_flags() -> None:
-    settings = load_settings({"worker": ["http://a:1", "http://b:1"]})
-    assert [entry.url for entry in settings.workers] == ["http://a:1", "http://b:1"]
-
-
-def test_key_is_never_shown() -> None:
-    settings = load_settings({"worker_api_key": "hunter2"})
-    assert "hunter2" not in repr(settings)
-    assert "hunter2" not in str(settings)
-    assert "hunter2" not in settings.model_dump_json()
-
-
-@pytest.mark.parametrize("key", ["hun ter", "hunter\n", "hünter"])
-def test_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) -> None:
-    text = error_text(worker_api_key=key)
-    assert text.startswith("--worker-api-key: ")
-    assert key not in text
-
-
-def test_credentials_in_a_worker_url_are_refused_without_being_shown() -> None:
-    text = error_text(worker=["http://me:hunter2@a:1"])
-    assert text.startswith("--worker: ")
-    assert "hunter2" not in text
+@pytest.mark.parametrize(
+    ("name", "given", "secret"),
+    [
+        *(("worker_api_key", key, key) for key in ("hun ter", "hunter\n", "hünter")),
+        ("worker", ["http://me:hunter2@a:1"], "hunter2"),
+    ],
+)
+def test_secret_that_cannot_be_used_is_refused_without_being_shown(
+    name: str, given: object, secret: str
+) -> None:
+    text = error_text(**{name: given})
+    assert text.startswith(f"{flag_of(name)}: ")
+    assert secret not in text
 
 
 def test_known_variables_cause_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,9 +284,3 @@ def test_options_of_formats_are_only_those_that_were_chosen() -> None:
     chosen = Settings(sglang_stream_mode="CUMULATIVE", passthrough_engine_errors=True)  # type: ignore[arg-type]
     assert chosen.format_options == {"sglang_stream_mode": "cumulative", "passthrough_engine_errors": "true"}
     assert load_settings({"vocab_size": "32000"}).format_options == {"vocab_size": "32000"}
-    assert "--vocab-size" in error_text(vocab_size="0")
-
-
-def test_invalid_stream_mode_and_window_are_refused_by_name() -> None:
-    assert "--sglang-stream-mode" in error_text(sglang_stream_mode="sometimes")
-    assert "--poison-window-seconds" in error_text(poison_window_seconds="-1")
