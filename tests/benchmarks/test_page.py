@@ -12,19 +12,14 @@ from tests.benchmarks.support import report, result
 
 TEXT = """# Performance
 
-<!-- bench: machine -->
-<!-- end: machine -->
-<!-- bench: verdicts -->
-<!-- end: verdicts -->
 By hand.
 <!-- bench: table -->
 stale
 <!-- end: table -->
-<!-- bench: generators -->
-<!-- end: generators -->
-<!-- bench: growth -->
-<!-- end: growth -->
-"""
+""" + "".join(
+    f"<!-- bench: {part} -->\n<!-- end: {part} -->\n"
+    for part in ("machine", "verdicts", "generators", "growth")
+)
 
 
 def test_measured_parts_are_replaced_and_the_rest_kept(tmp_path: Path) -> None:

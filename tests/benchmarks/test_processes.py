@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import procfs
-from benchmarks.processes import NotStarted, Processes, end, get
+from benchmarks.processes import NotStarted, Processes
 
 #: Prints its pid and its child's; both work until they are killed.
 PARENT = """
@@ -40,11 +40,9 @@ def test_cpu_time_counts_children_too() -> None:
 
 
 def test_memory_that_is_taken_is_seen() -> None:
-    code = (
-        "import sys; print('up', flush=True); sys.stdin.readline(); held = b'x' * 2**25; print(1, flush=True)"
-    )
+    code = "input(print('up', flush=True)); held = b'x' * 2**25; input(print('held', flush=True))"
     with Processes() as processes:
-        process = processes.start("memory", python(code + "; sys.stdin.readline()"), piped=True)
+        process = processes.start("memory", python(code), piped=True)
         assert process.stdin is not None and process.stdout is not None
         process.stdout.readline()
         before = procfs.resident(process.pid)
@@ -76,23 +74,6 @@ def test_processes_are_gone_with_the_block_and_logs_stay_where_they_were_asked_f
             pass
     assert process.returncode is not None
     assert (tmp_path / "logs" / "loop.log").read_text() == "here\n"
-
-
-def test_end_of_nothing_takes_no_time() -> None:
-    assert end(None) == 0.0
-
-
-def test_ports_are_free_and_each_is_given_once() -> None:
-    with Processes() as processes:
-        ports = [processes.port() for _ in range(50)]
-    assert len(set(ports)) == 50
-    assert get(ports[0], "/") == 0
-
-
-def test_machine_is_described_in_full() -> None:
-    found = procfs.machine()
-    assert set(found) == {"cores", "processor", "memory_gib", "kernel", "python", "load_average"}
-    assert all(value is not None and value != "" for value in found.values())
 
 
 def test_checkout_with_changes_is_marked(tmp_path: Path) -> None:

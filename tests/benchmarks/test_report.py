@@ -11,8 +11,10 @@ from benchmarks.curves import Curve
 from tests.benchmarks.support import report, result
 
 
-def test_text_names_machine_commit_versions_and_verdicts() -> None:
-    text = reports.text(report(table={"unary": result()}))
+def test_text_names_machine_commit_versions_verdicts_and_what_is_missing() -> None:
+    missing = "smg is not on PATH (pip install smg)"
+    text = reports.text(report(table={"unary": result(), "prompt": result(ours=90)}, missing=[missing]))
+    assert f"**MISSING:** {missing}" in text and "**does not hold**" in text
     assert "2 cores of a processor" in text and "commit abc123" in text
     assert "| load | smg 1.13.0 | gateway |" in text
     row = next(line for line in text.splitlines() if line.startswith("| unary, 1 token, 32 connections: us"))
@@ -26,15 +28,6 @@ def test_baseline_is_compared_build_by_build() -> None:
     found = report(table={"unary": replace(row, values={**row.values, "baseline": 50.0})})
     found.targets["baseline"] = {"version": "def456", "command": ""}
     assert "| unary, 1 token, 32 connections | 1.030 | – |" in reports.text(found)
-
-
-def test_row_that_does_not_hold_is_in_bold() -> None:
-    assert "**does not hold**" in reports.text(report(table={"unary": result(ours=90)}))
-
-
-def test_missing_target_is_reported_prominently() -> None:
-    text = reports.text(report(missing=["smg is not on PATH (pip install smg)"]))
-    assert "**MISSING:** smg is not on PATH (pip install smg)" in text
 
 
 def test_bound_says_whether_it_holds() -> None:

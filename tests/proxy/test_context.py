@@ -53,19 +53,21 @@ OPEN_CODE = [("x-session-id", "o"), ("x-parent-session-id", "op")]
         (OPEN_CODE + CODEX + CLAUDE + DYNAMO, "d", "dp"),
         (OPEN_CODE + CODEX + CLAUDE, "ca", "c"),
         (OPEN_CODE + CODEX, "t", "tp"),
+        (DYNAMO[:1] + OPEN_CODE[1:] + CODEX[:1], "d", None),
+        ([("x-dynamo-session-id", "s"), ("x-dynamo-parent-session-id", " s ")], "s", None),
+        (DYNAMO[1:] + CODEX[1:], None, None),
+        ([("x-session-id", "  "), ("x-session-id", " a "), ("x-session-id", "b")], "a", None),
     ],
-    ids=["dynamo", "claude", "codex", "open-code", "all", "without-dynamo", "without-claude"],
+    ids=[
+        *("dynamo", "claude", "codex", "open-code", "all", "without-dynamo", "without-claude"),
+        *("borrows-no-parent", "not-its-own-parent", "parent-alone", "first-that-says-something-trimmed"),
+    ],
 )
 def test_first_kind_of_session_that_is_named_wins(
-    lines: list[tuple[str, str]], session: str, parent: str
+    lines: list[tuple[str, str]], session: str | None, parent: str | None
 ) -> None:
     context = read(*lines)
     assert (context.session, context.parent_session) == (session, parent)
-
-
-def test_kind_that_wins_borrows_no_parent_of_another() -> None:
-    context = read(("x-dynamo-session-id", "d"), ("x-parent-session-id", "op"), ("thread-id", "t"))
-    assert (context.session, context.parent_session) == ("d", None)
 
 
 @pytest.mark.parametrize(
@@ -89,29 +91,12 @@ def test_child_agent_is_its_own_session_under_its_parent_or_the_root(
     assert (context.session, context.parent_session) == expected
 
 
-def test_session_is_not_its_own_parent() -> None:
-    assert read(("x-dynamo-session-id", "s"), ("x-dynamo-parent-session-id", " s ")).parent_session is None
-
-
-def test_parent_alone_is_no_session() -> None:
-    context = read(("x-dynamo-parent-session-id", "p"), ("x-codex-parent-thread-id", "p"))
-    assert (context.session, context.parent_session) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("word", "final"), [("true", True), (" TRUE ", True), ("1", True), ("false", False), ("yes!", False)]
 )
 def test_session_is_final_when_its_client_says_so(word: str, final: bool) -> None:
     assert read(("x-dynamo-session-final", word), ("thread-id", "t")).session_final is final
-
-
-def test_final_word_without_a_session_is_about_nothing() -> None:
-    assert read(("x-dynamo-session-final", "true")).session_final is False
-
-
-def test_values_are_trimmed_and_the_first_that_says_something_counts() -> None:
-    context = read(("x-session-id", "  "), ("x-session-id", " a "), ("x-session-id", "b"))
-    assert context.session == "a"
+    assert not read(("x-dynamo-session-final", word)).session_final, "there is no session"
 
 
 def test_value_that_is_no_text_is_not_there() -> None:
@@ -146,29 +131,31 @@ def test_routing_key_session_header_and_trace_are_kept_beside_the_session() -> N
     assert context.session == "d"
 
 
-def test_metadata_loses_its_prefix_and_keeps_the_first_of_a_name() -> None:
+def test_metadata_loses_its_prefix_keeps_the_first_of_a_name_and_cannot_be_written_to() -> None:
     lines = [("x-dynamo-meta-a", " 1 "), ("x-dynamo-meta-a", "2"), ("x-dynamo-meta-", "x")]
-    assert dict(read(*lines, ("x-dynamo-meta-b", "")).metadata) == {"a": "1", "b": ""}
-
-
-def test_metadata_cannot_be_written_to() -> None:
-    metadata: Any = read(("x-dynamo-meta-a", "1")).metadata
+    metadata: Any = read(*lines, ("x-dynamo-meta-b", "")).metadata
+    assert dict(metadata) == {"a": "1", "b": ""}
     with pytest.raises(TypeError):
         metadata["b"] = "2"
 
 
-def test_as_many_metadata_entries_as_allowed_are_taken_and_one_more_is_not() -> None:
-    lines = [(f"x-dynamo-meta-{index}", "v") for index in range(METADATA_ENTRIES)]
-    assert len(read(*lines, *lines).metadata) == METADATA_ENTRIES
-    with pytest.raises(MetadataTooLarge, match="64 entries"):
-        read(*lines, ("x-dynamo-meta-more", "v"))
-
-
-def test_as_many_metadata_bytes_as_allowed_are_taken_and_one_more_is_not() -> None:
-    lines = [("x-dynamo-meta-long", "v" * (METADATA_BYTES - len("long") - 4)), ("x-dynamo-meta-é", "ü")]
-    assert len(read(*lines).metadata) == 2
-    with pytest.raises(MetadataTooLarge, match="65536 bytes"):
-        read(*lines, ("x-dynamo-meta-1", ""))
+@pytest.mark.parametrize(
+    ("lines", "limit"),
+    [
+        ([(f"x-dynamo-meta-{index}", "v") for index in range(METADATA_ENTRIES)] * 2, "64 entries"),
+        (
+            [("x-dynamo-meta-long", "v" * (METADATA_BYTES - len("long") - 4)), ("x-dynamo-meta-é", "ü")],
+            "65536 bytes",
+        ),
+    ],
+    ids=["entries", "bytes"],
+)
+def test_as_much_metadata_as_allowed_is_taken_and_one_more_is_not(
+    lines: list[tuple[str, str]], limit: str
+) -> None:
+    assert len(read(*lines).metadata) == len(set(lines))
+    with pytest.raises(MetadataTooLarge, match=limit):
+        read(*lines, ("x-dynamo-meta-m", ""))
 
 
 def test_headers_without_context_cost_one_call_each_at_most() -> None:
@@ -182,9 +169,7 @@ async def test_too_much_metadata_is_a_431_in_the_dialect_and_reaches_no_worker(k
         reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=headers)
         assert reply.status_code == 431
         assert "64 entries" in reply.json()["error"]["message"]
-        assert set(reply.json()["error"]) == (
-            {"message"} if kind == "sglang" else {"message", "type", "param", "code"}
-        )
+        assert len(reply.json()["error"]) == (1 if kind == "sglang" else 4)
         assert not generates(sim)
 
 

@@ -23,49 +23,36 @@ class Exchange:
         asyncio.get_running_loop().call_soon(self.lifecycle.leave, self)
 
 
-async def test_exchanges_are_counted() -> None:
-    """Each open exchange counts once, until it leaves; leaving twice is harmless."""
+async def test_each_open_exchange_counts_once_until_it_leaves_even_twice() -> None:
     lifecycle = Lifecycle()
     exchanges = [Exchange(lifecycle) for _ in range(3)]
     assert lifecycle.open_exchanges == 3
-    for exchange in exchanges:
+    for exchange in (*exchanges, exchanges[0]):
         lifecycle.leave(exchange)
-    lifecycle.leave(exchanges[0])
     assert lifecycle.open_exchanges == 0
 
 
 async def test_draining_refuses_what_comes_and_keeps_what_runs() -> None:
-    """A new exchange is refused and leaves no trace; those that run go on."""
     lifecycle = Lifecycle()
     running = [Exchange(lifecycle) for _ in range(2)]
     lifecycle.drain()
     with pytest.raises(Draining):
         Exchange(lifecycle)
-    assert lifecycle.open_exchanges == 2
-    for exchange in running:
-        lifecycle.leave(exchange)
-    assert lifecycle.open_exchanges == 0
+    assert lifecycle.open_exchanges == 2, "what was refused leaves no trace"
     assert [exchange.reasons for exchange in running] == [[], []]
 
 
-async def test_end_interrupts_one_exchange_and_no_other() -> None:
+async def test_end_interrupts_one_open_exchange_and_no_other() -> None:
     lifecycle = Lifecycle()
-    one, other = Exchange(lifecycle), Exchange(lifecycle)
+    one, other, over = (Exchange(lifecycle) for _ in range(3))
+    lifecycle.leave(over)
     reason = Cancelled("left")
     lifecycle.end(one, reason)
-    assert (one.reasons, other.reasons) == ([reason], [])
+    lifecycle.end(over, reason)
+    assert (one.reasons, other.reasons, over.reasons) == ([reason], [], [])
 
 
-async def test_end_of_one_that_is_over_changes_nothing() -> None:
-    lifecycle = Lifecycle()
-    exchange = Exchange(lifecycle)
-    lifecycle.leave(exchange)
-    lifecycle.end(exchange, Cancelled("left"))
-    assert exchange.reasons == []
-
-
-async def test_cut_waits_until_all_have_released() -> None:
-    """``cut`` ends all, each because of the shutdown, and returns when they are gone."""
+async def test_cut_ends_all_because_of_the_shutdown_and_waits_until_they_have_released() -> None:
     lifecycle = Lifecycle()
     exchanges = [Exchange(lifecycle) for _ in range(3)]
     await lifecycle.cut()

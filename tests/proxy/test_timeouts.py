@@ -16,6 +16,7 @@ from gateway.proxy.deadlines import Deadlines
 from gateway.settings import Settings
 from gateway.sim import Pace, Raw, Reply, Silence, SimConfig, SimServer
 from gateway.wiring.app import create_app
+from tests.support.fleet import fleet
 from tests.support.gateway import RawClient, all_released, generates, limit_hits, rig, sse, until
 from tests.support.generate import JSON, KINDS, body_of
 
@@ -25,42 +26,33 @@ SHORT = 0.1
 pytestmark = pytest.mark.virtual_time
 
 
-class Expired:
-    """Collects the reasons for which deadlines ended their exchange."""
-
-    def __init__(self) -> None:
-        self.reasons: list[GatewayError] = []
-
-    def __call__(self, reason: GatewayError) -> None:
-        self.reasons.append(reason)
-
-    @property
-    def reason(self) -> GatewayError:
-        [reason] = self.reasons
-        return reason
+def deadlines_of(reasons: list[GatewayError], *, sent: bool = True, **limits: float) -> Deadlines:
+    """Deadlines that put why they ended their exchange into ``reasons``; the request was sent."""
+    deadlines = Deadlines(Timeouts()._replace(**limits), reasons.append)
+    if sent:
+        deadlines.worker_leased()
+        deadlines.request_sent()
+    return deadlines
 
 
 @pytest.mark.parametrize("limit", ["first_byte", "idle", "total"])
 async def test_deadline_expires_once_and_names_the_limit(limit: str) -> None:
-    expired = Expired()
-    timeouts = Timeouts()._replace(**{limit: 30.0})
-    deadlines = Deadlines(timeouts, expired)
-    deadlines.worker_leased()
-    deadlines.request_sent()
+    reasons: list[GatewayError] = []
+    deadlines = deadlines_of(reasons, **{limit: 30.0})
     if limit == "idle":
         deadlines.body_received()
         deadlines.awaiting_body()
     await asyncio.sleep(29)
-    assert not expired.reasons
+    assert not reasons
     await asyncio.sleep(60)
-    reason = expired.reason
+    [reason] = reasons
     assert (reason.limit, reason.code, "30 s" in reason.message) == (limit, "upstream_timeout", True)
 
 
 async def test_deadlines_on_a_worker_count_only_the_time_spent_waiting_for_it() -> None:
     """Not the time before the request is sent, nor the time its client takes to read."""
-    expired = Expired()
-    deadlines = Deadlines(Timeouts(first_byte=20, idle=20), expired)
+    reasons: list[GatewayError] = []
+    deadlines = deadlines_of(reasons, sent=False, first_byte=20, idle=20)
     await asyncio.sleep(30)
     deadlines.worker_leased()
     deadlines.request_sent()
@@ -73,30 +65,24 @@ async def test_deadlines_on_a_worker_count_only_the_time_spent_waiting_for_it() 
     await asyncio.sleep(30)
     deadlines.awaiting_body()
     await asyncio.sleep(19)
-    assert not expired.reasons
+    assert not reasons
     await asyncio.sleep(2)
-    assert expired.reason.limit == "idle"
+    assert [reason.limit for reason in reasons] == ["idle"]
 
 
 async def test_stopped_deadlines_end_nothing() -> None:
-    expired = Expired()
-    deadlines = Deadlines(Timeouts(1, 1, 1), expired)
-    deadlines.request_sent()
-    deadlines.stop()
+    reasons: list[GatewayError] = []
+    deadlines_of(reasons, first_byte=1, idle=1, total=1).stop()
     await asyncio.sleep(3)
-    assert not expired.reasons
+    assert not reasons
 
 
 async def test_total_deadline_names_what_the_exchange_waited_for() -> None:
-    queued, at_worker, at_client = Expired(), Expired(), Expired()
-    Deadlines(Timeouts(total=2), queued)
-    for expired in (at_worker, at_client):
-        deadlines = Deadlines(Timeouts(total=2), expired)
-        deadlines.worker_leased()
-        deadlines.request_sent()
-    deadlines.body_received()
-    await asyncio.sleep(3)
-    reasons = [expired.reason for expired in (queued, at_worker, at_client)]
+    reasons: list[GatewayError] = []
+    deadlines_of(reasons, sent=False, total=2)
+    deadlines_of(reasons, total=3)
+    deadlines_of(reasons, total=4).body_received()
+    await asyncio.sleep(5)
     assert [reason.code for reason in reasons] == ["wait_timeout", "upstream_timeout", "reply_unread"]
     assert {reason.limit for reason in reasons} == {"total"}
 
@@ -109,19 +95,15 @@ def test_client_can_only_shorten_a_configured_total(given: float, total: float) 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_worker_that_does_not_begin_is_a_504_with_an_abort_and_no_second_try(kind: str) -> None:
-    config = SimConfig()
-    async with (
-        SimServer(kind, config) as one,
-        SimServer(kind, config) as two,
-        rig(one.url, two.url, first_byte_timeout_secs=str(SHORT)) as gateway,
-    ):
-        for sim in (one, two):
+    async with fleet(kind, kind, config=SimConfig(), first_byte_timeout_secs=str(SHORT)) as of:
+        gateway = of.gateway
+        for sim in of.sims:
             sim.behave(Silence())
-        reply = await gateway.client.post(KINDS[kind], json=body_of(kind, rid="r", request_id="r"))
+        reply = await gateway.client.post(KINDS[kind], json=body_of(kind))
         assert reply.status_code == 504
         assert "did not begin its reply" in reply.json()["error"]["message"]
-        assert len(generates(one, two)) == 1
-        await until(lambda: len([*one.aborts, *two.aborts]) == 1)
+        assert len(generates(*of.sims)) == 1
+        await until(lambda: sum(len(sim.aborts) for sim in of.sims) == 1)
         assert all_released(gateway) and await limit_hits(gateway) == {"first_byte": 1}
         text = (await gateway.client.get("/metrics")).text
         assert 'status="error",error_type="response_timeout"} 1\n' in text
