@@ -51,7 +51,6 @@ def test_unknown_name_is_refused_with_those_there_are(capsys: pytest.CaptureFixt
 
 
 def test_folder_without_a_gateway_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Otherwise the installed gateway would be measured."""
     with pytest.raises(SystemExit):
         main(["--only", "unary", "--gateway", str(tmp_path)])
     assert "has no gateway" in capsys.readouterr().err

@@ -6,7 +6,6 @@ from benchmarks.knee import Step, report, search
 
 
 def at(limit: float, rate: float) -> Step:
-    """Return a step of a gateway that can relay ``limit`` events a second."""
     return Step(
         rate, min(rate, limit), 1.0, 5.0 if rate <= limit else 90.0, min(1.0, rate / limit / 1.1), 0.1
     )

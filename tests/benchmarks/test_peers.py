@@ -37,7 +37,6 @@ def test_every_router_that_is_missing_is_named_with_its_remedy() -> None:
 def test_environment_below_the_folder_comes_before_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One package has commands of another's name, so only its own environment distinguishes them."""
     smg = next(peer for peer in PEERS if peer.name == "smg")
     on_path = executable(tmp_path / "bin" / "smg")
     monkeypatch.setenv("PATH", str(on_path.parent))

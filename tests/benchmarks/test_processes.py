@@ -77,8 +77,6 @@ def test_processes_are_gone_with_the_block_and_logs_stay_where_they_were_asked_f
 
 
 def test_checkout_with_changes_is_marked(tmp_path: Path) -> None:
-    """A figure must not be attributed to a commit that was not measured."""
-
     def git(*words: str) -> None:
         identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
         subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)

@@ -50,7 +50,6 @@ def test_long_prompt_has_to_cost_a_quarter(ours: float, verdict: str) -> None:
 
 
 def test_figure_is_the_median_of_the_rounds() -> None:
-    """One round on a busy machine does not decide."""
     rounds = [{"gateway": sample("gateway", cpu=cpu)} for cpu in (0.05, 0.9, 0.06)]
     assert result_of(row("unary"), rounds).values["gateway"] == pytest.approx(60)
 

@@ -24,7 +24,6 @@ def test_each_verdict_is_in_its_list() -> None:
 
 
 def test_burst_is_reported_in_the_unit_of_its_bound() -> None:
-    """A ratio to a router would not fit a bound that is relative to a worker."""
     burst = replace(
         result("burst"), unit=Figure.THROUGHPUT.value, values={"smg": 0.8, "gateway": 1.25}, ratio=1.56
     )

@@ -165,7 +165,6 @@ async def test_stream_of_one_token(make: Make) -> None:
 
 
 async def test_long_prompt_takes_no_more_calls_than_a_short_one(make: Make) -> None:
-    """Ids are counted, not made."""
     rig, reply = make("sglang"), unary_reply(sglang_reply(1))
     short = await unary(rig, sglang_request(8), reply)
     assert await unary(rig, sglang_request(5_000), reply) <= short + 20
@@ -225,7 +224,6 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
 
 
 async def test_stream_that_arrived_in_one_read_is_sent_in_one_write(make: Make) -> None:
-    """A send is the dearest thing that a gateway does."""
     client = make("sglang").client()
     end = event(sglang_reply(1)) + event(b"[DONE]")
     client.request(sglang_request(stream=True))(STREAM_HEAD + end + STREAM_END)

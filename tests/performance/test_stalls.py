@@ -7,11 +7,7 @@ so does what another process threw out of the caches.
 from __future__ import annotations
 
 import json
-import os
 import time
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +19,13 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.settings import Settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.sim.request_log import Arrival
-from gateway.telemetry.access_log import AccessLog
-from gateway.telemetry.line_writer import CAPACITY
 from gateway.wiring.app import create_app
 from gateway.wiring.gateway import Gateway
 from tests.performance.ticking import ticking
 from tests.security.certificates import Authority
 from tests.support.gateway import eventually
 from tests.support.generate import JSON, KINDS, body_of
-from tests.support.processes import MEBIBYTE, fill_pipe
+from tests.support.processes import MEBIBYTE
 from tests.telemetry.support import completed, count, dispatched
 
 BIG = 64 * MEBIBYTE
@@ -165,35 +159,3 @@ async def test_control_plane_of_512_workers_stalls_nobody(path: str) -> None:
         best = min(best, time.thread_time() - start)
     assert sum(sizes) > 100
     assert best < LIMIT, f"{best * 1000:.0f} ms"
-
-
-@contextmanager
-def blocked() -> Iterator[int]:
-    """The write end of a pipe that is full and that nobody reads."""
-    read, write = os.pipe()
-    fill_pipe(write)
-    try:
-        yield write
-    finally:
-        os.close(read)
-        os.close(write)
-
-
-def test_access_log_to_a_blocked_pipe_stalls_nobody_and_holds_a_bounded_number_of_lines() -> None:
-    """Many megabytes of lines: those beyond its capacity are dropped and counted, and cost no memory."""
-    lines = 30_000
-    exchange = completed(session="s" * 200)
-    with blocked() as pipe:
-        log = AccessLog(fd=pipe)
-        tracemalloc.start()
-        try:
-            start = time.thread_time()
-            for _ in range(lines):
-                log.record(exchange)
-            taken = time.thread_time() - start
-            held, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert lines - CAPACITY - 1024 <= log.dropped <= lines - CAPACITY
-        assert held < 32 * MEBIBYTE
-        assert taken / lines < 0.001

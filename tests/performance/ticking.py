@@ -51,7 +51,6 @@ class Ticking:
         self._file = file
 
     async def forget(self) -> None:
-        """Return once the ticker began anew."""
         self._file.unlink(missing_ok=True)
 
         async def again() -> bool:
@@ -66,7 +65,6 @@ class Ticking:
 
 @asynccontextmanager
 async def ticking(folder: Path, *arguments: str) -> AsyncIterator[Ticking]:
-    """``tito-gateway serve`` with ``arguments``, listening."""
     port, file = free_port(), folder / "longest"
     command = ("tests.performance.ticking", str(file), "serve", "--host", "127.0.0.1", "--port", str(port))
     async with spawned(*command, *arguments) as process:

@@ -97,12 +97,10 @@ class Rig:
         self.in_flight.leave(entry.ids, entry)
 
     def leave(self, *public: str, on: int = 0, format: Any = STUB) -> None:
-        """An exchange whose client has left."""
         self.finish(entry := self.run(*public, on=on, format=format))
         self.aborter.abort_abandoned(entry, self.workers[on])
 
     async def next_abort(self, number: int, reply: bytes = ACCEPTED) -> str:
-        """Return the id that the worker is asked to abort next, and answer ``reply``."""
         return await answered(await self.listeners[number].accept(), reply)
 
 
@@ -132,13 +130,11 @@ async def rig_of(count: int, within: float = 5.0) -> AsyncIterator[Rig]:
 
 @asynccontextmanager
 async def calling(rig: Rig, target: AbortTarget = EVERYTHING) -> AsyncIterator[asyncio.Task[Any]]:
-    """An abort call, which is over at the end of the block."""
     async with asyncio.TaskGroup() as group:
         yield group.create_task(rig.aborter.abort(target, STUB))
 
 
 def unasked(listener: Listener) -> bool:
-    """Nobody has connected to ``listener`` since the last accept."""
     try:
         sock, _ = listener.sock.accept()
     except BlockingIOError:
@@ -151,7 +147,6 @@ def unasked(listener: Listener) -> bool:
 
 
 async def test_abort_goes_to_the_holder_only() -> None:
-    """An abort by id is sent to the one worker that has the exchange, with the engine's id for it."""
     async with rig_of(2) as rig:
         rig.run("job-1", on=0)
         rig.finish(rig.run("job-1", on=1))
@@ -284,7 +279,6 @@ async def test_exchange_whose_abort_is_not_accepted_is_not_aborted(reply: bytes 
 
 
 async def pooled(rig: Rig) -> Peer:
-    """An idle connection in the first worker's pool, and its peer."""
     pool = rig.workers[0].pool
     connection = await pool.connect()
     peer = await rig.listeners[0].accept()
@@ -310,7 +304,6 @@ async def test_abort_uses_an_idle_connection_and_keeps_it() -> None:
 
 @pytest.mark.parametrize("how", ["close", "reset", "reset after reading"])
 async def test_abort_over_a_stale_connection_is_sent_again_over_a_fresh_one(how: str) -> None:
-    """An abort may safely be sent twice."""
     async with rig_of(1) as rig:
         rig.run("a", on=0)
         peer = await pooled(rig)
@@ -370,7 +363,6 @@ async def test_ids_are_released_whatever_becomes_of_the_abort(how: str) -> None:
 
 
 async def test_aborts_under_way_get_their_moment_at_the_end_of_the_process() -> None:
-    """What takes longer is dropped."""
     async with rig_of(2) as rig:
         for number in range(2):
             rig.leave(f"job-{number}", on=number)

@@ -27,7 +27,6 @@ DELAY = "DYN_HTTP_DRAIN_DELAY_SECS"
 
 
 async def queued_at_least(gateway: Served, least: int) -> None:
-    """Return once so many requests are queued for a worker."""
     async with httpx.AsyncClient(trust_env=False) as client:
 
         async def shown() -> bool:
@@ -46,8 +45,6 @@ async def status(client: httpx.AsyncClient, url: str, path: str) -> int:
 
 
 async def not_ready(client: httpx.AsyncClient, gateway: Served) -> None:
-    """Return once it says that it takes nothing more."""
-
     async def answered() -> bool:
         return await status(client, gateway.url, "/ready") == 503
 
@@ -125,7 +122,6 @@ async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str
 @pytest.mark.parametrize("delay", ["0", "60"])
 @pytest.mark.parametrize("processes", ["1", "2"])
 async def test_second_signal_ends_the_delay_and_all_else_at_once(processes: str, delay: str) -> None:
-    """With an error event to the client, and an abort at the engine."""
     variables = {DELAY: delay, "DYN_HTTP_PROCESSES": processes}
     async with SimServer("sglang", SimConfig()) as sim, served(sim.url, **variables) as gateway:
         sim.behave(Pace(stall_after=1))
@@ -209,7 +205,6 @@ class Clients:
             return
 
     async def balance(self) -> None:
-        """Send requests to gateways that are ready, as a load balancer would."""
         async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
             while not self.stopped:
                 found = [url for url in self.urls if await status(client, url, "/ready") == 200]
@@ -239,7 +234,6 @@ async def restart(stack: AsyncExitStack, gateway: Served, *workers: str, **varia
 
 
 async def progress(clients: Clients, more: int) -> None:
-    """Return once so many more requests were served."""
     wanted = clients.done + more
     await until(lambda: clients.done >= wanted)
 

@@ -31,7 +31,6 @@ NOTICED = 0.25
 async def test_leaving_closes_the_worker_and_aborts_exactly_that_id(
     kind: str, pace: Pace | Silence, received: bytes, reset: bool
 ) -> None:
-    """Whatever the moment and however the client disconnects, and within the time that the timers allow."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(pace)
         client = await RawClient.connect(gateway.port)
@@ -131,7 +130,6 @@ async def test_silence_of_a_compressed_stream_is_left_alone(kind: str) -> None:
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("kind", KINDS)
 async def test_reply_after_a_long_silence_is_complete(kind: str) -> None:
-    """Two minutes: there is no limit on a worker's silence unless one is configured."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Pace(prefill_base=120.0))
         reply = await gateway.client.post(KINDS[kind], json=body_of(kind), timeout=None)

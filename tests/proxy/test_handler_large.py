@@ -25,7 +25,6 @@ def event(kind: str, filling: bytes = NINE_MEBIBYTES) -> bytes:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_large_event_is_passed_on_unchanged_between_others(kind: str) -> None:
-    """And counted as any other is."""
     body = b": first\n\n" + event(kind) + b": last\n\n" + DONE
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Reply(body=body, content_type=EVENTS))

@@ -130,7 +130,6 @@ async def test_stream_that_breaks_or_makes_no_sense_ends_with_an_error_event_and
 
 
 async def test_long_reply_whose_framing_breaks_is_visibly_cut() -> None:
-    """Its status has been sent already, so the failure cannot be a status."""
     part = b'{"text":"' + b"a" * 2_000_000
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
         sim.behave(Raw(data=CHUNKED + b"\r\n" + chunk(part) + b"zz\r\n", close=False))

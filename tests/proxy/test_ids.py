@@ -38,7 +38,6 @@ def named(kind: str, name: object, tokens: int = 3, *, stream: bool = False) -> 
 
 
 def shown(kind: str, document: Any) -> str:
-    """The id in a reply or an event, as the client knows it."""
     if kind == "sglang":
         return str(document["meta_info"]["id"])
     return str(document["request_id"]).removeprefix("generate-tokens-")
@@ -64,7 +63,6 @@ class Job:
         self.sent = sent
 
     async def rest(self) -> list[Any]:
-        """All its events, to the end."""
         await self.client.head()
         body = await self.client.reader.readuntil(b"data: [DONE]\n\n")
         events = [line.partition(b"data: ")[2] for line in body.split(b"\n") if b"data: " in line]
@@ -151,7 +149,6 @@ async def test_ending_one_exchange_touches_no_other_whatever_they_are_called(
 async def test_engine_id_of_an_ended_stream_is_not_reused_for_some_seconds(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine may abort what runs under it 2 s later."""
     async with stage(kind) as on:
         assert STREAM_LINGER > 2
         for name in ("stream", "stream-2"):
@@ -263,7 +260,6 @@ def _batch(names: object) -> dict[str, object]:
 
 
 async def test_batch_with_a_list_of_ids_keeps_each_in_its_place() -> None:
-    """Also where one of them is in flight, and then only the list is replaced."""
     names = ["left", "right"]
     async with stage("sglang") as on:
         reply, arrival = await on.ask(_batch(names))

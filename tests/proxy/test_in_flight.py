@@ -73,7 +73,6 @@ TestClaims.settings = settings(max_examples=150, stateful_step_count=30, deadlin
     ids=["extended", "prefix", "equal", "wide", "nul", "long"],
 )
 def test_prefix_of_a_running_id(running: str, named: str) -> None:
-    """Neither the beginning nor the extension of an id in flight goes to an engine."""
     in_flight: InFlight[object] = InFlight()
     in_flight.claim((running,))
     ids = in_flight.claim((named,))

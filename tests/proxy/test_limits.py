@@ -35,7 +35,6 @@ async def post(gateway: Rig, kind: str = "sglang", **members: Any) -> httpx.Resp
 
 
 def peak(sim: SimServer) -> int:
-    """Return the largest number of requests that the engine had at once."""
     times = [(arrival.arrived or 0.0, 1) for arrival in generates(sim)]
     times += [(arrival.finished or 0.0, -1) for arrival in generates(sim)]
     return max(accumulate(step for _, step in sorted(times)))

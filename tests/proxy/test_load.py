@@ -19,7 +19,6 @@ from tests.support.served import served
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_unread_stream_of_300_000_events_grows_the_gateway_by_a_mebibyte_at_most(kind: str) -> None:
-    """A client that stops reading stops its worker."""
     stream = b"".join(event_of(kind, number) for number in range(1, 300_001))
     async with SimServer(kind, SimConfig()) as sim, served(sim.url) as gateway:
         async with httpx.AsyncClient(trust_env=False) as warm:

@@ -40,7 +40,6 @@ def refused(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> bool:
 
 
 def killed(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> object:
-    """One worker dies under ``body`` at ``now``; its incarnation."""
     incarnation = object()
     guard.reply_broke(body, incarnation, now)
     guard.worker_died(incarnation, now)
@@ -173,7 +172,6 @@ class Stage:
         return await self.send(attempt, stream=stream, **{PROMPT[self.kind]: [1, 40_000]})
 
     async def dead(self, count: int) -> None:
-        """Return once so many workers are."""
         workers = self.gateway.app.fleet.workers
         await until(lambda: sum(worker.state == "dead" for worker in workers) == count)
 
@@ -234,7 +232,6 @@ async def test_one_worker_that_is_restarted_dies_of_a_request_twice_at_most(kind
 async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
     kind: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its id: only its digest is kept."""
     monkeypatch.setattr(BodyRelease.__init__, "__defaults__", (0.05,))
     async with stage(kind) as on:
         for sim in on.sims:  # now that their probes are over

@@ -28,7 +28,6 @@ async def shows(gateway: Rig, *lines: str) -> bool:
 
 
 async def test_request_waits_for_the_first_worker() -> None:
-    """Clients start before engines do."""
     async with SimServer("sglang", SimConfig()) as sim, rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
         await queued(gateway, 1)
@@ -107,7 +106,6 @@ async def test_request_that_only_found_a_dead_worker_waits_for_the_one_after_it(
 
 
 async def test_queued_requests_are_spread_over_the_workers_that_become_ready() -> None:
-    """As the policy chooses, not all onto the first."""
     config = SimConfig(token_delay=0.05)
     async with (
         SimServer("sglang", config) as one,

@@ -102,7 +102,6 @@ RACES: Mapping[str, Actors] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("race", RACES)
 def test_race_has_one_outcome_in_every_order(race: str, kind: str) -> None:
-    """Streamed and unary, by FIN and by RST."""
     with asyncio.Runner(loop_factory=SteppedLoop) as runner:
         for order in interleavings(RACES[race]):
             for number, settled in enumerate(pauses(len(order), single=len(RACES[race]) == 2)):
@@ -118,7 +117,6 @@ def test_race_has_one_outcome_in_every_order(race: str, kind: str) -> None:
 async def _run(
     race: str, kind: str, order: Sequence[str], settled: frozenset[int], stream: bool, reset: bool
 ) -> tuple[Race, Wire]:
-    """The race, and the client beside it, when all is over."""
     world = World(kind, workers=2)
     # One that begins like the racer's where that is aborted by name, else the same.
     beside = "job-1" if "abort" in race else "job"

@@ -40,15 +40,6 @@ async def test_routes_are_served_by_the_engines_that_have_them(kind: str) -> Non
             assert dict(arrival.headers)[b"x-own"] == b"a  b"
 
 
-async def test_requests_are_spread_over_engines_of_both_kinds() -> None:
-    async with fleet("sglang", "vllm", "sglang", "vllm", router_mode="round_robin") as of:
-        for sim in of.sims:
-            sim.behave(Reply(body=b"{}"), path=CHAT, times=8)
-        for _ in range(8):
-            await of.gateway.client.post(CHAT, content=b"{}")
-        assert [len(called(sim, CHAT)) for sim in of.sims] == [2, 2, 2, 2]
-
-
 async def test_model_is_chosen_by_the_body_or_by_a_header() -> None:
     async with (
         SimServer("vllm", SimConfig(model="one")) as one,
@@ -70,7 +61,6 @@ async def test_model_is_chosen_by_the_body_or_by_a_header() -> None:
     "target", [f"{CHAT}?a=%2F+x&a=&b;", "/tokenize?", "/generate?rid=%41&x", "/detokenize"]
 )
 async def test_query_goes_on_byte_for_byte(target: str) -> None:
-    """On every route, also on one that engines read none on."""
     path = target.partition("?")[0]
     async with fleet("sglang") as of:
         of.sims[0].behave(Reply(), path=path)
@@ -113,7 +103,6 @@ def sent_to(sim: SimServer, path: str) -> list[Arrival]:
 async def unanswered(
     kind: str, path: str, body: bytes, *headers: tuple[str, str]
 ) -> AsyncIterator[Unanswered]:
-    """A request that the first of two engines has and does not answer."""
     async with fleet(kind, kind, probe_interval_secs=60) as of:
         for sim in of.sims:
             sim.behave(Silence(), path=path)
@@ -232,10 +221,18 @@ async def test_name_that_looks_like_another_routes_is_no_request_of_this_one() -
         assert it.aborts == [("generate-tokens-chatcmpl-foo",)]
 
 
-@pytest.mark.parametrize("name", ["A_1", "a", "A_0", "A_", "a_0"])
-async def test_number_behind_the_id_of_a_single_request_names_no_part_of_it(name: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        *(("/abort_request", {"rid": name}) for name in ("A_1", "a", "A_0", "A_", "a_0")),
+        ("/inference/v1/abort_requests", {"request_ids": ["A"]}),
+    ],
+)
+async def test_abort_by_a_number_of_a_single_request_or_in_another_dialect_names_nothing(
+    path: str, what: dict[str, object]
+) -> None:
     async with unanswered("sglang", CHAT, b'{"rid":"A"}') as it:
-        answer = await it.of.gateway.client.post("/abort_request", json={"rid": name})
+        answer = await it.of.gateway.client.post(path, json=what)
         assert (answer.json()["aborted"], it.aborts) == (0, [])
 
 
@@ -243,16 +240,9 @@ async def test_number_behind_the_id_of_a_single_request_names_no_part_of_it(name
     ("kind", "body", "engine_id"), [("sglang", b'{"rid":"A"}', "A"), ("vllm", b"{}", "chatcmpl-A")]
 )
 async def test_client_that_leaves_has_its_id_aborted_as_well(kind: str, body: bytes, engine_id: str) -> None:
-    """An engine may take seconds to see that a connection is closed."""
     async with unanswered(kind, CHAT, body, NAMED) as it:
         it.client.leave()
         await until(lambda: it.aborts == [(engine_id,)])
-
-
-async def test_call_of_another_dialect_does_not_abort() -> None:
-    async with unanswered("sglang", CHAT, b'{"rid":"A"}') as it:
-        answer = await it.of.gateway.client.post("/inference/v1/abort_requests", json={"request_ids": ["A"]})
-        assert (answer.json()["aborted"], it.aborts) == (0, [])
 
 
 async def test_same_id_twice_is_two_at_the_engine_and_one_to_the_client() -> None:
@@ -274,15 +264,16 @@ async def test_same_id_twice_is_two_at_the_engine_and_one_to_the_client() -> Non
         second.leave()
 
 
-async def test_added_path_is_passed_on_to_the_format_it_names() -> None:
-    async with fleet("sglang", "vllm", relay_path=("/pooling,vllm=/v1/odd",)) as of:
-        for path, shares in (("/pooling", (1, 1)), ("/v1/odd", (0, 2))):
+async def test_requests_are_spread_over_engines_of_all_formats_or_of_the_one_that_a_path_names() -> None:
+    """Also at a path that was added."""
+    paths = {"relay_path": ("/pooling,vllm=/v1/odd",), "router_mode": "round_robin"}
+    async with fleet("sglang", "vllm", "sglang", "vllm", **paths) as of:
+        for path, shares in ((CHAT, [2, 2, 2, 2]), ("/pooling", [2, 2, 2, 2]), ("/v1/odd", [0, 4, 0, 4])):
             for sim in of.sims:
                 sim.behave(Reply(body=b"{}"), path=path, times=9)
-            for _ in range(2):
+            for _ in range(8):
                 assert (await of.gateway.client.post(path, content=b"{}")).status_code == 200
-            if path == "/v1/odd":
-                assert tuple(len(called(sim, path)) for sim in of.sims) == shares
+            assert [len(called(sim, path)) for sim in of.sims] == shares
         assert (await of.gateway.client.post("/v1/odder", content=b"{}")).status_code == 404
 
 

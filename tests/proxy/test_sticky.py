@@ -15,7 +15,7 @@ from gateway.fleet.states import WorkerState
 from gateway.routing.policy import POLICIES
 from gateway.sim import Pace, Reply, SimServer
 from tests.support.fleet import fleet
-from tests.support.gateway import Rig, rig, until
+from tests.support.gateway import Rig, until
 from tests.support.generate import KINDS, body_of
 
 CHAT = "/v1/chat/completions"
@@ -60,7 +60,6 @@ async def test_turns_of_a_session_meet_on_one_worker_in_every_mode(mode: str) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_key_has_one_home_on_every_data_route(kind: str) -> None:
-    """What is rendered or chatted under a session is where it is generated."""
     async with fleet(kind, kind) as of:
         for sim in of.sims:
             for path in (CHAT, "/v1/completions", "/tokenize"):
@@ -70,15 +69,6 @@ async def test_key_has_one_home_on_every_data_route(kind: str) -> None:
             for path in (CHAT, "/v1/completions", "/tokenize"):
                 await of.gateway.client.post(path, content=b"{}", headers={SESSION: key})
         assert len(homes(of.sims, SESSION)) == len(KEYS)
-
-
-async def test_gateways_that_share_workers_and_nothing_else_agree() -> None:
-    async with fleet("sglang", "sglang", "sglang") as of:
-        async with rig(*(sim.url for sim in reversed(of.sims))) as other:
-            for key in KEYS:
-                await turn(of.gateway, "sglang", KEY, key)
-                await turn(other, "sglang", KEY, key)
-        assert len(homes(of.sims, KEY)) == len(KEYS)
 
 
 async def test_keys_of_a_worker_that_died_settle_on_others_and_stay_there() -> None:

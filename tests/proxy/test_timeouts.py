@@ -171,19 +171,6 @@ async def test_long_unary_reply_that_stops_is_visibly_cut() -> None:
         assert all_released(gateway) and await limit_hits(gateway) == {"idle": 1}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_client_says_how_long_its_request_may_take(kind: str) -> None:
-    """The header is forwarded to the worker as any other."""
-    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
-        sim.behave(Silence())
-        limited = {**JSON, "X-Request-Timeout": "0.1"}
-        reply = await gateway.client.post(KINDS[kind], json=body_of(kind), headers=limited)
-        assert (reply.status_code, "0.1 s" in reply.json()["error"]["message"]) == (504, True)
-        [arrival] = generates(sim)
-        assert arrival.header("x-request-timeout") == "0.1"
-        assert await limit_hits(gateway) == {"total": 1}
-
-
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e3", "ten", "1,5", "5s", "9" * 400, "."])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_bad_timeout_of_a_client_is_a_400_in_its_dialect(kind: str, value: str) -> None:
@@ -230,7 +217,6 @@ async def test_time_that_is_over_while_the_client_does_not_read_is_no_fault_of_a
 
 
 async def test_relayed_route_has_a_limit_of_its_own() -> None:
-    """PATH=SECONDS is for that route, the bare number for all others."""
     given = f"30,{CHAT}=0.1"
     async with SimServer("vllm", SimConfig()) as sim, rig(sim.url, request_timeout_secs=given) as gateway:
         sim.behave(Silence(), path=CHAT)

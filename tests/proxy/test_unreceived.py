@@ -61,7 +61,6 @@ async def held(port: int) -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
 
 @asynccontextmanager
 async def connecting(kind: str, body: dict[str, object]) -> AsyncIterator[Stage]:
-    """A request whose worker is being dialled."""
     async with SimServer(kind, SimConfig(token_delay=0.01)) as sim, rig(sim.url) as gateway:
         async with held(sim.port) as (_, go_on):
             reply = asyncio.ensure_future(gateway.client.post(KINDS[kind], json=body))
@@ -146,7 +145,6 @@ async def test_abort_that_a_dead_worker_cannot_hear_is_no_failure() -> None:
 
 @pytest.mark.parametrize("moment", [connecting, unreceived])
 async def test_prompt_that_was_aborted_is_aborted_at_the_next_worker(moment: Any) -> None:
-    """The others of its batch run there to their end."""
     async with moment("sglang", body_of("sglang", 40, False, **BATCH)) as stage:
         assert (await stage.abort(abort_of("sglang", "left"))).json()["aborted"] == 1
         stage.go_on.set()

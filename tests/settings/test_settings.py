@@ -83,7 +83,6 @@ def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_is_used_by_something(name: str) -> None:
-    """A setting without effect would mislead its user."""
     properties = {
         "worker": "workers",
         "body_limit_mb": "body_limit",
@@ -250,6 +249,14 @@ def test_value_is_read_in_any_spelling(name: str, given: object, value: object) 
     assert getattr(load_settings({name: given}), name) == value
 
 
+def test_worker_that_is_named_must_be_allowed_as_well() -> None:
+    allowed = {"allow_worker_url": "https://gpu-*.pool,10.1.0.0/16"}
+    assert load_settings({"worker": "https://gpu-1.pool:30000", **allowed}).worker
+    assert error_text(worker="http://10.0.0.1:1", **allowed).startswith(
+        "DYN_WORKER: 'http://10.0.0.1:1' matches no pattern of"
+    )
+
+
 def test_workers_come_from_a_comma_separated_variable_or_from_repeated_flags(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -262,6 +269,7 @@ def test_workers_come_from_a_comma_separated_variable_or_from_repeated_flags(
     ("name", "given", "secret"),
     [
         *(("worker_api_key", key, key) for key in ("hun ter", "hunter\n", "hünter")),
+        *((name, "hun ter", "hun ter") for name in ("api_key", "admin_api_key")),
         ("worker", ["http://me:hunter2@a:1"], "hunter2"),
     ],
 )

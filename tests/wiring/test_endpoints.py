@@ -20,17 +20,11 @@ def served(**chosen: Any) -> list[tuple[str, tuple[str, ...], str]]:
 
 @pytest.mark.parametrize("name", ["sglang", "vllm"])
 def test_generate_speaks_the_format_that_is_named(name: str) -> None:
-    """By POST and PUT, whatever the format; vLLM's own path stays."""
     assert served(generate_format=name) == [("/generate", ("POST", "PUT"), name), OWN]
-
-
-def test_generate_speaks_sglang_by_default() -> None:
-    """An unchanged SGLang client finds its engine's API."""
-    assert served()[0][2] == "sglang"
+    assert served()[0][2] == "sglang", "by default"
 
 
 def test_paths_can_be_moved() -> None:
-    """The usual paths are then free."""
     moved = served(sglang_generate_path="/a/b", vllm_generate_path="/generate")
     assert [path for path, _, _ in moved] == ["/a/b", "/generate"]
 
@@ -108,5 +102,4 @@ def test_entry_that_is_no_endpoint_is_refused(entry: str, message: str) -> None:
 
 
 def test_paths_of_endpoints_may_have_timeouts() -> None:
-    """An added endpoint is an inference route like any other."""
     served(endpoint=("/a=vllm",), request_timeout_secs=("/a=5",))
