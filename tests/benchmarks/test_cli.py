@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks import peers
 from benchmarks.cli import main
-from tests.benchmarks.support import report, result
 
 
 def test_short_run_without_peers_and_wrk_measures_the_gateway(
@@ -33,15 +32,6 @@ def test_short_run_without_peers_and_wrk_measures_the_gateway(
     assert found["table"]["unary"]["values"]["gateway"] > 0
     assert found["bounds"]["idle-memory"]["note"].endswith("0 errors")
     assert found["machine"]["cores"] >= 1
-
-
-def test_run_that_was_written_is_put_together_with_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, ours in (("a", 50.0), ("b", 70.0)):
-        report(table={"unary": result(ours=ours)}).write(tmp_path / f"{name}.json")
-    assert main(["--read", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
-    assert "| 70.0 |" in capsys.readouterr().out
 
 
 def test_unknown_name_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:

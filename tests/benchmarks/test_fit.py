@@ -17,13 +17,6 @@ def test_exponent_of_exact_points_is_found(base: float, exponent: float) -> None
     assert fit(points).exponent == pytest.approx(exponent, abs=0.02)
 
 
-def test_exponent_of_costs_that_only_waver_is_zero() -> None:
-    costs = (92.0, 95.0, 91.0, 93.0, 96.0)
-    found = fit(list(zip(SIZES, costs, strict=True)))
-    assert found.exponent == 0.0
-    assert found.at(1) == found.at(10**6) == pytest.approx(93.4)
-
-
 def test_noise_of_a_tenth_leaves_linear_linear_and_quadratic_is_more() -> None:
     noise = (1.1, 0.9, 1.1, 0.9, 1.05)
     assert at_most_linear([(size, (90 + 0.01 * size) * n) for size, n in zip(SIZES, noise, strict=True)])

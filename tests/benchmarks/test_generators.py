@@ -68,11 +68,6 @@ def test_requests_that_are_due_count_from_when_they_were(rig: Rig) -> None:
     assert seen.max_ms is not None and seen.max_ms > 100
 
 
-def test_refusal_is_an_error(rig: Rig) -> None:
-    seen = rig.generator.once(rig.port, Load(VLLM.path, b"{}", 3))
-    assert seen.errors == 3
-
-
 def test_slow_reader_takes_the_time_its_rate_says(rig: Rig) -> None:
     body = SGLANG.request(8, 1, knobs=Knobs(size=4_000_000))
     seen = rig.generator.once(rig.port, Load(SGLANG.path, body, 1), read_rate=20_000_000)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.svg import Axis, Panel, Plot, axis_of, draw_panels, drawn, short
+from benchmarks.svg import Axis, Panel, Plot, draw_panels, drawn, short
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -42,16 +42,6 @@ def test_words_with_markup_in_them_are_shown_as_they_are() -> None:
 )
 def test_ticks_are_round(axis: Axis, ticks: list[float]) -> None:
     assert axis.ticks() == pytest.approx(ticks)
-
-
-def test_logarithmic_axis_gives_each_decade_the_same_room() -> None:
-    axis = axis_of([3, 700], 0, 90, log=True)
-    assert [axis.at(value) for value in (1, 10, 100, 1000)] == pytest.approx([0, 30, 60, 90])
-
-
-def test_axis_of_one_value_has_a_width() -> None:
-    assert axis_of([10], 0, 90, log=True).at(10) == 0
-    assert axis_of([0], 0, 90, log=False).at(0) == 0
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.5, "0.5"), (128_000, "128k"), (2e6, "2M"), (93.24, "93.2")])

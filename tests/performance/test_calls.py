@@ -190,8 +190,7 @@ async def test_open_exchanges_beside_it_cost_a_request_next_to_nothing(make: Mak
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector, and with all that was made before out of its sight: looking at that takes so long
-    that connections would be stale."""
+    """Without the collector. What was made before is put out of its sight: a look at that takes too long."""
     gc.collect()
     gc.freeze()
     gc.disable()

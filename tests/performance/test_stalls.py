@@ -43,9 +43,9 @@ async def unstalled(
 
     Return what its client got and what its worker got.
     """
-    path, tls, flags = path or KINDS[kind], None, ()
-    if authority is not None:
-        tls, flags = authority.server(), ("--worker-ca-file", str(authority.file))
+    path = path or KINDS[kind]
+    tls = None if authority is None else authority.server()
+    flags = [] if authority is None else ["--worker-ca-file", str(authority.file)]
     async with SimServer(kind, SimConfig(), tls=tls) as sim:
         async with ticking(folder, "--worker", sim.url, *flags) as gateway:
             async with httpx.AsyncClient(trust_env=False, timeout=60, base_url=gateway.url) as client:

@@ -159,16 +159,6 @@ async def test_abort_goes_to_the_holder_only() -> None:
         assert rig.closed == []
 
 
-async def test_abort_of_a_name_that_two_run_under_goes_to_both_by_their_dispatch_ids() -> None:
-    async with rig_of(2) as rig:
-        rig.run("same", on=0)
-        private = rig.run("same", on=1).ids.dispatch[0]
-        async with calling(rig, AbortTarget(ids=("same", "same", "nobody"))) as call:
-            assert await rig.next_abort(0) == "same"
-            assert await rig.next_abort(1) == private != "same"
-        assert [result.aborted for result in call.result()] == [1, 1]
-
-
 async def test_abort_of_everything() -> None:
     """``everything`` is each exchange of the format, once, grouped by worker; other formats' go on."""
     async with rig_of(2) as rig:
@@ -468,16 +458,3 @@ async def test_prompts_aborted_before_dispatch_are_aborted_at_the_worker() -> No
         assert await rig.next_abort(0) == "job_1+job_2"
         assert rig.closed == []
         rig.finish(entry)
-
-
-async def test_spelling_of_another_route_is_not_this_ones() -> None:
-    other: Any = StubFormat(capability="stub-generate")
-    async with rig_of(0) as rig:
-        own, relayed = rig.run("job", on=None), rig.run("job", on=None, format=other)
-        own.path, relayed.path = "/own", "/other"
-        for path, found in (("/nowhere", []), ("/own", []), ("/other", [relayed]), (None, [own])):
-            target = AbortTarget(engine_ids=(EngineId("job", path),))
-            assert await rig.aborter.abort(target, STUB) == [WorkerResult(None, 1)] * len(found)
-            assert [each for each in (own, relayed) if each.aborted_entirely] == found
-            for each in found:
-                each.aborted_before_dispatch = frozenset()

@@ -105,24 +105,6 @@ async def test_request_that_only_found_a_dead_worker_waits_for_the_one_after_it(
         assert (await waiting).status_code == 200
 
 
-async def test_queued_requests_are_spread_over_the_workers_that_become_ready() -> None:
-    config = SimConfig(token_delay=0.05)
-    async with (
-        SimServer("sglang", config) as one,
-        SimServer("sglang", config) as two,
-        rig(queue_seconds=20) as gateway,
-    ):
-        for sim in (one, two):
-            await gateway.client.post("/workers", json={"url": sim.url, "held": True})
-        waiting = [asyncio.ensure_future(post(gateway)) for _ in range(40)]
-        await queued(gateway, 40)
-        await until(lambda: all(w.state is WorkerState.CORDONED for w in gateway.app.fleet.workers))
-        for worker in gateway.app.fleet.workers:
-            gateway.app.fleet.uncordon(worker)
-        assert {reply.status_code for reply in await asyncio.gather(*waiting)} == {200}
-        assert [len(generates(sim)) for sim in (one, two)] == [20, 20]
-
-
 async def test_paused_fleet_holds_its_requests_until_it_is_resumed() -> None:
     """What an update of weights looks like to clients that do not retry."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, queue_seconds=20) as gateway:

@@ -266,8 +266,8 @@ async def test_same_id_twice_is_two_at_the_engine_and_one_to_the_client() -> Non
 
 async def test_requests_are_spread_over_engines_of_all_formats_or_of_the_one_that_a_path_names() -> None:
     """Also at a path that was added."""
-    paths = {"relay_path": ("/pooling,vllm=/v1/odd",), "router_mode": "round_robin"}
-    async with fleet("sglang", "vllm", "sglang", "vllm", **paths) as of:
+    paths = ("/pooling,vllm=/v1/odd",)
+    async with fleet(*["sglang", "vllm"] * 2, relay_path=paths, router_mode="round_robin") as of:
         for path, shares in ((CHAT, [2, 2, 2, 2]), ("/pooling", [2, 2, 2, 2]), ("/v1/odd", [0, 4, 0, 4])):
             for sim in of.sims:
                 sim.behave(Reply(body=b"{}"), path=path, times=9)

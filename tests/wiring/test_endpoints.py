@@ -44,36 +44,25 @@ def test_endpoints_come_from_their_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(load_settings({"endpoint": ("/c=x", "y")}).endpoints) == [("/c", "x"), (None, "y")]
 
 
+ENDPOINTS, SGLANG_PATH = "DYN_ENDPOINTS", "DYN_HTTP_SVC_SGLANG_GENERATE_PATH"
+VLLM_PATH = "DYN_HTTP_SVC_VLLM_GENERATE_PATH"
+INSTALLED = "unknown format '%s'; installed formats: .*sglang, vllm"
+
+
 @pytest.mark.parametrize(
     ("chosen", "named", "message"),
     [
-        (
-            {"generate_format": "sglan"},
-            "DYN_GENERATE_FORMAT",
-            "unknown format 'sglan'; installed formats: .*sglang, vllm",
-        ),
-        ({"endpoint": ("/a=nope",)}, "DYN_ENDPOINTS", "unknown format 'nope'; installed formats: "),
-        (
-            {"endpoint": ("/generate=vllm",)},
-            "DYN_ENDPOINTS, DYN_HTTP_SVC_SGLANG_GENERATE_PATH",
-            "two endpoints, sglang and vllm",
-        ),
-        (
-            {"endpoint": ("vllm",)},
-            "DYN_ENDPOINTS, DYN_HTTP_SVC_VLLM_GENERATE_PATH",
-            "two endpoints, vllm and vllm",
-        ),
+        ({"generate_format": "sglan"}, "DYN_GENERATE_FORMAT", INSTALLED % "sglan"),
+        ({"endpoint": ("/a=nope",)}, ENDPOINTS, INSTALLED % "nope"),
+        ({"endpoint": ("/generate=vllm",)}, f"{ENDPOINTS}, {SGLANG_PATH}", "two endpoints, sglang and vllm"),
+        ({"endpoint": ("vllm",)}, f"{ENDPOINTS}, {VLLM_PATH}", "two endpoints, vllm and vllm"),
         (
             {"endpoint": ("/metrics=vllm",)},
-            "DYN_ENDPOINTS, DYN_HTTP_SVC_METRICS_PATH",
+            f"{ENDPOINTS}, DYN_HTTP_SVC_METRICS_PATH",
             "clashes with '/metrics'",
         ),
-        ({"endpoint": ("/flush_cache=vllm",)}, "DYN_ENDPOINTS", "clashes with '/flush_cache'"),
-        (
-            {"sglang_generate_path": "/inference/v1/generate"},
-            "DYN_HTTP_SVC_SGLANG_GENERATE_PATH, DYN_HTTP_SVC_VLLM_GENERATE_PATH",
-            "two endpoints",
-        ),
+        ({"endpoint": ("/flush_cache=vllm",)}, ENDPOINTS, "clashes with '/flush_cache'"),
+        ({"sglang_generate_path": OWN[0]}, f"{SGLANG_PATH}, {VLLM_PATH}", "two endpoints"),
         ({"endpoint": ("/a=vllm",), "relay_path": ("/a",)}, "DYN_RELAY_PATHS", "two endpoints"),
     ],
 )

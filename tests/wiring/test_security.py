@@ -21,16 +21,12 @@ SECRETS = {
 
 
 def test_file_that_cannot_be_used_is_a_start_up_error_that_names_its_setting(tmp_path: Path) -> None:
-    (tmp_path / "empty").write_text("")
-    for given, message in (
-        (
-            {"api_key_file": str(tmp_path / "nowhere")},
-            "--api-key-file: .*nowhere cannot be used: No such file",
-        ),
-        ({"admin_api_key_file": str(tmp_path / "empty")}, "--admin-api-key-file: .*contains no key"),
-    ):
-        with pytest.raises(SettingsError, match=message):
-            create_app(load_settings(given))
+    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
+    empty.touch()
+    with pytest.raises(SettingsError, match="--api-key-file: .*nowhere cannot be used: No such file"):
+        create_app(load_settings({"api_key_file": str(nowhere)}))
+    with pytest.raises(SettingsError, match="--admin-api-key-file: .*contains no key"):
+        create_app(load_settings({"admin_api_key_file": str(empty)}))
 
 
 def test_settings_make_the_guard(tmp_path: Path) -> None:
