@@ -7,20 +7,47 @@ from typing import Any
 
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import WorkerEvent
+from gateway.fleet.states import WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
-from gateway.routing.policy import LeastInFlight
+from gateway.formats.worker_contract import WorkerInfo
+from gateway.routing.policy import LeastInFlight, Policy
 from gateway.stores.last_writer_wins.map import Changes, Updates
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
 
+CAPABILITY = "generate"
+
+
+def worker_at(url: str, **options: Any) -> Worker:
+    return Worker(Address.parse(url), **options)
+
+
+def member(
+    name: str,
+    *models: str,
+    state: WorkerState = WorkerState.READY,
+    capability: str = CAPABILITY,
+    usable: bool = True,
+) -> Worker:
+    """Return a worker that was probed."""
+    worker = worker_at(f"http://{name}:1")
+    worker.infos = {"echo": WorkerInfo("engine", capability, usable, models=models)}
+    worker.state = state
+    return worker
+
+
+def fleet_with(*workers: Worker, policy: Policy | None = None, **options: Any) -> Fleet:
+    fleet = Fleet(policy or LeastInFlight(random.Random(0)), 5.0, **options)
+    for worker in workers:
+        fleet.add(worker)
+    return fleet
+
 
 def fleet_of(*urls: str, record: WorkerRecord | None = None, **options: Any) -> Fleet:
     """Return a fleet whose workers at ``urls`` are ready. ``record`` is that of the first one."""
-    fleet = Fleet(LeastInFlight(random.Random(0)), 5.0, **options)
-    for url in urls:
-        worker = Worker(Address.parse(url), record=record if url == urls[0] else None)
-        fleet.add(worker)
+    records = {url: record for url in urls[:1]}
+    fleet = fleet_with(*(worker_at(url, record=records.get(url)) for url in urls), **options)
+    for worker in fleet.workers:
         fleet.apply_event(worker, WorkerEvent.SERVES)
     return fleet
 

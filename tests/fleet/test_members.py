@@ -17,8 +17,7 @@ from gateway.fleet.cordons import (
 )
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.registry import Fleet
-from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
-from gateway.formats.worker_contract import WorkerInfo
+from gateway.fleet.states import CordonSource, WorkerState
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import INCARNATION, WorkerRecord
 from tests.fleet.support import ProbedWorkers, fleet_of
@@ -38,10 +37,15 @@ def urls(fleet: Fleet) -> list[str]:
     return [worker.url for worker in fleet.workers]
 
 
-async def test_admitted_worker_is_a_member_that_is_probed() -> None:
-    """Once; another record of it makes no second one."""
+async def cordon(members: FleetMembership) -> None:
+    await members._cordons.write({(A.url, PAUSE): True, (A.url, BY_OWNER): True})
+
+
+async def test_admitted_worker_is_a_member_that_is_probed_once() -> None:
+    """Another record of it makes no second one, and a known one changes nothing."""
     members, fleet, watch = made()
     worker = members.admit(A)
+    members.refresh(WorkerRecord(A.url))
     assert (urls(fleet), watch.watched) == ([A.url], [A.url])
     assert worker.authorization == b"Bearer k"
     for priority in (None, 1):
@@ -66,28 +70,13 @@ async def test_record_cordons_its_worker_until_it_changes() -> None:
 
 
 async def test_workers_without_a_record_leave_when_the_store_is_read_again() -> None:
-    """But no pinned worker."""
     members, fleet, watch = made()
-    members.pin(C)
     for record in (A, B):
         members.admit(record)
     worker = fleet.find(B.url)
     members.keep_only([B])
-    assert set(urls(fleet)) == {B.url, C.url}
-    assert fleet.find(B.url) is worker
+    assert (urls(fleet), fleet.find(B.url)) == ([B.url], worker)
     assert A.url not in watch.watched
-    members.on_record_removed(C.url)
-    assert C.url in urls(fleet)
-    assert members.dismiss(C.url)
-    assert C.url not in urls(fleet)
-    assert not members.dismiss(C.url)
-
-
-async def test_known_record_of_a_store_changes_nothing() -> None:
-    members, _, watch = made()
-    members.admit(A)
-    members.refresh(WorkerRecord(A.url))
-    assert watch.watched == [A.url]
 
 
 async def test_record_is_removed_by_its_url_and_not_by_the_id_of_its_worker() -> None:
@@ -102,9 +91,7 @@ async def test_record_is_removed_by_its_url_and_not_by_the_id_of_its_worker() ->
 async def test_draining_worker_is_taken_back_with_what_runs_on_it() -> None:
     members, fleet, watch = made()
     worker = members.admit(A)
-    worker.infos = {"echo": WorkerInfo("e", "c", True)}
-    fleet.apply_event(worker, WorkerEvent.SERVES)
-    fleet.lease("c", None)
+    worker.in_flight = 1
     members.on_record_removed(A.url)
     assert (worker.state, watch.watched) == (WorkerState.DRAINING, [])
     members.refresh(A)
@@ -120,13 +107,17 @@ async def test_worker_that_another_process_dismissed_is_no_member_and_not_probed
     assert (urls(fleet), watch.watched) == ([], [])
 
 
-async def test_pinned_workers_are_probed_from_the_start_on() -> None:
-    members, _, watch = made()
+async def test_pinned_worker_is_probed_from_the_start_on_and_stays_until_it_is_dismissed() -> None:
+    members, fleet, watch = made()
     members.pin(A)
     assert watch.watched == []
     members.watch_all()
-    assert watch.watched == [A.url]
-    assert members.is_pinned(A.url)
+    assert watch.watched == [A.url] and members.is_pinned(A.url)
+    members.keep_only([])
+    members.on_record_removed(A.url)
+    assert urls(fleet) == [A.url]
+    assert members.dismiss(A.url)
+    assert not fleet.workers and not members.dismiss(A.url)
 
 
 @pytest.mark.parametrize("running", [0, 1])
@@ -136,7 +127,7 @@ async def test_worker_whose_record_is_removed_for_a_moment_stays_paused(way: str
     members, fleet, watch = made()
     worker = members.admit(A)
     worker.in_flight = running
-    await members._cordons.write({(A.url, PAUSE): True, (A.url, BY_OWNER): True})
+    await cordon(members)
     if way == "gone":
         members.on_record_removed(A.url)
     else:
@@ -148,35 +139,35 @@ async def test_worker_whose_record_is_removed_for_a_moment_stays_paused(way: str
     assert (back is worker) is bool(running)
 
 
-async def test_dismissed_worker_has_no_cordons_when_it_is_registered_again() -> None:
+@pytest.mark.parametrize("removed_first", [False, True])
+async def test_dismissed_worker_has_no_cordons_when_it_is_registered_again(removed_first: bool) -> None:
     """Also if the store reported first that its record was removed."""
-    for first in (False, True):
-        members, _, _ = made()
-        members.admit(A)
-        await members._cordons.write({(A.url, PAUSE): True, (A.url, BY_OWNER): True})
-        if first:
-            members.on_record_removed(A.url)
-        assert members.dismiss(A.url) is not first
-        assert not members.admit(A).cordons
+    members, _, _ = made()
+    members.admit(A)
+    await cordon(members)
+    if removed_first:
+        members.on_record_removed(A.url)
+    assert members.dismiss(A.url) is not removed_first
+    assert not members.admit(A).cordons
 
 
 @pytest.mark.parametrize("away", [True, False])
-async def test_another_incarnation_has_no_cordons(away: bool) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "held"),
+    [("one", "two", False), ("one", "one", True), ("one", "", True), ("", "two", True)],
+)
+async def test_another_incarnation_has_no_cordons(before: str, after: str, held: bool, away: bool) -> None:
     """Whether the moment without a record was noticed or not."""
 
     def pod(uid: str) -> WorkerRecord:
         return WorkerRecord(A.url, labels={INCARNATION: uid} if uid else {})
 
-    cases = [("one", "two", False), ("one", "one", True), ("one", "", True), ("", "two", True)]
-    for before, after, held in cases:
-        members, fleet, _ = made()
-        members.admit(pod(before))
-        await members._cordons.write({(A.url, PAUSE): True, (A.url, BY_OWNER): True})
-        if away:
-            members.on_record_removed(A.url)
-        members.refresh(pod(after))
-        found = fleet.find(A.url)
-        assert found is not None and bool(found.cordons) is held, (before, after)
+    members, _, _ = made()
+    members.admit(pod(before))
+    await cordon(members)
+    if away:
+        members.on_record_removed(A.url)
+    assert bool(members.admit(pod(after)).cordons) is held
 
 
 async def test_memory_does_not_grow_with_the_workers_that_left() -> None:

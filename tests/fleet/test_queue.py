@@ -14,13 +14,11 @@ import pytest
 from gateway.errors import Cancelled, GatewayError, NoWorker, Overloaded, UnknownModel
 from gateway.fleet import queue as queues
 from gateway.fleet.queue import Queue
-from gateway.fleet.registry import Fleet
-from gateway.fleet.states import WorkerEvent
+from gateway.fleet.states import WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.loop.stepper import CoroutineStepper
-from gateway.routing.policy import LeastInFlight
-from gateway.upstream.address import Address
+from tests.fleet.support import CAPABILITY, fleet_with, member
 from tests.support.gateway import until
 
 pytestmark = pytest.mark.virtual_time
@@ -61,27 +59,18 @@ class Driven(CoroutineStepper):
 
 
 class Stage:
-    def __init__(self, **limits: float) -> None:
-        most = limits.pop("most", None)
-        self.fleet = Fleet(
-            LeastInFlight(random.Random(0)), 1.0, most_in_flight=None if most is None else int(most)
-        )
+    def __init__(
+        self, *, most: int | None = None, seconds: float = 30, requests: int = 1000, size: int = 1000
+    ) -> None:
+        self.fleet = fleet_with(most_in_flight=most)
         self.counts = Counts()
-        given = {"seconds": 30, "requests": 1000, "size": 1000, **limits}
-        self.queue = Queue(
-            self.fleet,
-            self.counts,
-            seconds=given["seconds"],
-            requests=int(given["requests"]),
-            size=int(given["size"]),
-            limited=most is not None,
-        )
+        limits: Any = {"seconds": seconds, "requests": requests, "size": size}
+        self.queue = Queue(self.fleet, self.counts, **limits, limited=most is not None)
         #: Names of those whose turn came, in order, and the worker each got.
         self.served: list[tuple[str, Worker]] = []
 
     def member(self, name: str, *models: str) -> Worker:
-        worker = Worker(Address.parse(f"http://{name}:1"))
-        worker.infos = {"f": WorkerInfo("e", "cap", True, models=models)}
+        worker = member(name, *models, state=WorkerState.JOINING)
         self.fleet.add(worker)
         return worker
 
@@ -90,12 +79,15 @@ class Stage:
         self.fleet.apply_event(worker, WorkerEvent.SERVES)
         return worker
 
+    def lease(self) -> Worker:
+        return self.fleet.lease(CAPABILITY, None)
+
     async def request(
         self, name: str, model: str | None = None, tried: dict[Worker, object] | None = None, size: int = 1
     ) -> None:
         tried = tried or {}
-        await self.queue.wait(("cap", model), tried, size=size, until=self.queue.deadline())
-        self.served.append((name, self.fleet.lease("cap", model, queues.excluded(tried))))
+        await self.queue.wait((CAPABILITY, model), tried, size=size, until=self.queue.deadline())
+        self.served.append((name, self.fleet.lease(CAPABILITY, model, queues.excluded(tried))))
 
     @contextmanager
     def requests(self, *names: str, model: str | None = None) -> Iterator[list[Driven]]:
@@ -112,7 +104,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(**limits: float) -> AsyncIterator[Stage]:
+async def stage(**limits: Any) -> AsyncIterator[Stage]:
     it = Stage(**limits)
     serving = asyncio.get_running_loop().create_task(it.queue.serve())
     await asyncio.sleep(0)
@@ -131,7 +123,7 @@ async def test_requests_for_another_model_do_not_wait_for_each_other() -> None:
             await waiting(it, 2)
             it.ready("w", "m2")
             await until(lambda: it.names == ["b"])
-            assert it.queue.has_earlier("cap", "m1") and not it.queue.has_earlier("cap", "m2")
+            assert it.queue.has_earlier(CAPABILITY, "m1") and not it.queue.has_earlier(CAPABILITY, "m2")
 
 
 async def test_first_usable_worker_does_not_get_all_queued_requests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,17 +179,6 @@ async def test_queue_is_bounded_by_number_and_by_bytes() -> None:
         await it.request("large", size=10)  # what left is counted no more
 
 
-async def test_interrupted_request_leaves_the_queue() -> None:
-    async with stage() as it:
-        with it.requests("a", "b") as (first, second):
-            await waiting(it, 2)
-            first.cancel()
-            await waiting(it, 1)
-            it.ready("w")
-            await second
-            assert it.names == ["b"]
-
-
 async def test_request_for_an_unknown_model_gets_its_error() -> None:
     async with stage() as it:
         with it.requests("a", model="m9") as (task,):
@@ -216,7 +197,7 @@ async def test_change_that_was_not_reported_is_noticed(monkeypatch: pytest.Monke
         away = it.member("away", "m3")
         with it.requests("a", model="m3") as (task,):
             await waiting(it, 1)
-            it.fleet.describe(worker, {"f": WorkerInfo("e", "cap", True, models=("m1", "m3"))})
+            it.fleet.describe(worker, {"echo": WorkerInfo("engine", CAPABILITY, True, models=("m1", "m3"))})
             await task
             assert it.served == [("a", worker)] and away.in_flight == 0
 
@@ -228,14 +209,14 @@ async def test_request_waits_for_a_slot_as_long_as_it_takes_and_gets_it_in_its_t
     """However short the limit of waiting for a usable worker is."""
     async with stage(most=1, seconds=0.01) as it:
         it.ready("w")
-        worker = it.fleet.lease("cap", None)
+        worker = it.lease()
         with it.requests("a", "b"):
             await waiting(it, 2)
             await asyncio.sleep(0.04)
             assert it.queue.waiting == 2
             it.fleet.release(worker)
             await until(lambda: it.names == ["a"])
-            assert worker.in_flight == 1 and it.queue.has_earlier("cap", None)
+            assert worker.in_flight == 1 and it.queue.has_earlier(CAPABILITY, None)
             it.fleet.release(worker)
             await until(lambda: it.names == ["a", "b"])
         assert it.counts.refused == []
@@ -245,19 +226,19 @@ async def test_request_that_arrives_as_a_slot_becomes_free_does_not_overtake() -
     """Whatever model it is for: the workers may be the same."""
     async with stage(most=1, seconds=0) as it:
         it.ready("w", "m1")
-        worker = it.fleet.lease("cap", None)
+        worker = it.lease()
         with it.requests("first"):
             await waiting(it, 1)
-            assert not it.queue.has_earlier("cap", "m1")
+            assert not it.queue.has_earlier(CAPABILITY, "m1")
             it.fleet.release(worker)
-            assert it.queue.has_earlier("cap", "m1")
+            assert it.queue.has_earlier(CAPABILITY, "m1")
             await until(lambda: it.names == ["first"])
 
 
 async def test_line_whose_first_request_has_waited_longest_goes_first() -> None:
     async with stage(most=1, seconds=0) as it:
         it.ready("w", "m1", "m2")
-        worker = it.fleet.lease("cap", None)
+        worker = it.lease()
         with it.requests("a", model="m1"), it.requests("b", model="m2"), it.requests("c", model="m1"):
             await waiting(it, 3)
             for served in (["a"], ["a", "b"], ["a", "b", "c"]):
@@ -270,7 +251,7 @@ async def test_all_that_wait_for_a_slot_are_refused_when_the_last_worker_leaves(
     """At once if requests do not wait for a usable worker, else when each has waited so long for that."""
     async with stage(most=1, seconds=seconds) as it:
         worker = it.ready("w")
-        it.fleet.lease("cap", None)
+        it.lease()
         with it.requests("a", "b") as tasks:
             await waiting(it, 2)
             await asyncio.sleep(0.04)
@@ -286,7 +267,7 @@ async def test_request_that_was_sent_to_every_worker_is_refused() -> None:
     async with stage(most=1, seconds=0) as it:
         one, two = it.ready("one"), it.ready("two")
         for _ in range(2):
-            it.fleet.lease("cap", None)
+            it.lease()
         task = Driven(it.request("tried", tried={one: one.incarnation}))
         with it.requests("other"):
             await waiting(it, 2)
@@ -303,25 +284,17 @@ async def test_no_worker_ever_has_more_requests_than_allowed() -> None:
     async with stage(most=3, seconds=0) as it:
         workers = [it.ready("one"), it.ready("two")]
         for _ in range(6):
-            it.fleet.lease("cap", None)
+            it.lease()
         tasks = {str(number): Driven(it.request(str(number))) for number in range(200)}
         await waiting(it, 200)
         leavers = set(choice.sample(sorted(tasks), 60))
-        ended = 0
         while len(it.served) < 140:
             for name in choice.sample(sorted(leavers), min(len(leavers), 5)):
                 leavers.discard(name)
                 tasks[name].cancel()
-            busy = [worker for worker in workers if worker.in_flight]
-            it.fleet.release(choice.choice(busy))
-            ended += 1
+            it.fleet.release(choice.choice([worker for worker in workers if worker.in_flight]))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert all(worker.in_flight <= 3 for worker in workers)
         names = [int(name) for name in it.names]
         assert names == sorted(names) and it.queue.waiting == 0
-
-
-def test_queue_is_off_without_seconds() -> None:
-    assert not Stage(seconds=0).queue.enabled and Stage(seconds=0.1).queue.enabled
-    assert Stage(seconds=10).queue.deadline() >= time.monotonic() + 9

@@ -15,18 +15,22 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidRequest, NoWorker, Overloaded, UnknownModel
 from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
+from gateway.fleet.roster import candidates, roster_of
 from gateway.fleet.states import USABLE, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import NO_WEIGHTS, Worker
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.routing.policy import POLICIES, LeastInFlight, Policy
+from gateway.routing.policy import POLICIES
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
-from gateway.upstream.address import Address
+from gateway.stores.record import WorkerRecord
+from tests.fleet.support import CAPABILITY, fleet_with, member, worker_at
+from tests.support.calls import calls_of
 
-CAPABILITY = "generate"
+READY, BUSY, SUSPECT = WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT
+DEAD, JOINING, CORDONED = WorkerState.DEAD, WorkerState.JOINING, WorkerState.CORDONED
 
 
 class Notes:
-    """Metrics that note transitions, and the notes.placements of leases for a key."""
+    """Metrics that note transitions, and the placements of leases for a key."""
 
     def __init__(self) -> None:
         self.moves: list[tuple[str, str]] = []
@@ -39,46 +43,48 @@ class Notes:
         self.placements.append(placement)
 
 
-def fleet_of(*workers: Worker, policy: Policy | None = None, **options: Any) -> Fleet:
-    fleet = Fleet(policy or LeastInFlight(Random(0)), 5.0, **options)
-    for worker in workers:
-        fleet.add(worker)
-    return fleet
-
-
 @pytest.fixture
 def notes() -> Notes:
     return Notes()
 
 
-def member(
-    name: str,
-    *models: str,
-    state: WorkerState = WorkerState.READY,
-    capability: str = CAPABILITY,
-    usable: bool = True,
-) -> Worker:
-    worker = Worker(Address.parse(f"http://{name}:1"))
-    worker.infos = {"echo": WorkerInfo("engine", capability, usable, models=models)}
-    worker.state = state
-    return worker
+# -- who may serve
 
 
 @pytest.mark.parametrize("state", WorkerState)
-def test_only_usable_workers_are_leased(state: WorkerState) -> None:
+@pytest.mark.parametrize("model", [None, "m", "other"])
+def test_only_usable_workers_are_leased(state: WorkerState, model: str | None) -> None:
     """One that is ready, or busy or suspect and the only one; in any other state it gets no request."""
-    fleet = fleet_of(member("a", "m", state=state))
-    for model in (None, "m", "other"):
-        if state in USABLE:
+    fleet = fleet_with(member("a", "m", state=state))
+    if state in USABLE:
+        fleet.lease(CAPABILITY, model)
+    else:
+        with pytest.raises(NoWorker):
             fleet.lease(CAPABILITY, model)
-        else:
-            with pytest.raises(NoWorker):
-                fleet.lease(CAPABILITY, model)
+
+
+def test_ready_workers_are_used_before_busy_before_suspect() -> None:
+    suspect, ready = member("s", "m", state=SUSPECT), member("r", "m")
+    busy = member("b", "m", "n", state=BUSY)
+    roster = roster_of(CAPABILITY, [suspect, busy, ready])
+    tiers = roster.of_model("m")
+    assert tiers == ((ready,), (busy,), (suspect,))
+    for tried, next_ones in (([], [ready]), ([ready], [busy]), ([ready, busy], [suspect])):
+        assert list(candidates(tiers, tried)) == next_ones
+    assert list(candidates(tiers, [ready, busy, suspect])) == []
+    assert list(candidates(roster.of_model("n"), ())) == [busy]
+    assert set(roster.workers) == {suspect, busy, ready}
+
+
+def test_roster_of_a_large_fleet_costs_a_few_calls_for_each_worker() -> None:
+    """It is made anew after each change of a state."""
+    workers = [member(f"w{n}", "m") for n in range(512)]
+    assert calls_of(lambda: roster_of(CAPABILITY, workers)) < 14 * len(workers)
 
 
 def test_membership_and_states_count_from_the_next_request_on() -> None:
     a, b, c = map(member, "abc")
-    fleet = fleet_of(a)
+    fleet = fleet_with(a)
     assert list(fleet.usable(CAPABILITY)) == [a]
     for each in (b, c):
         fleet.add(each)
@@ -93,7 +99,7 @@ def test_membership_and_states_count_from_the_next_request_on() -> None:
 
 
 def test_other_capability_is_not_leased() -> None:
-    fleet = fleet_of(member("a", capability="other"), member("b", usable=False))
+    fleet = fleet_with(member("a", capability="other"), member("b", usable=False))
     with pytest.raises(NoWorker):
         fleet.lease(CAPABILITY, None)
     assert fleet.lease("other", None).url == "http://a:1"
@@ -105,7 +111,7 @@ def test_other_capability_is_not_leased() -> None:
 @given(st.lists(st.integers(0, 9), max_size=60))
 def test_leases_are_exact(steps: list[int]) -> None:
     """After any order of leases and releases each worker has the right count."""
-    fleet = fleet_of(member("a"), member("b"), member("c"))
+    fleet = fleet_with(member("a"), member("b"), member("c"))
     held: list[Worker] = []
     for step in steps:
         if step < 5 or not held:
@@ -113,18 +119,15 @@ def test_leases_are_exact(steps: list[int]) -> None:
         else:
             fleet.release(held.pop(step % len(held)))
         assert [worker.in_flight for worker in fleet.workers] == [held.count(each) for each in fleet.workers]
-    assert max(worker.in_flight for worker in fleet.workers) <= len(held)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
 def test_worker_that_was_tried_is_not_leased_again(key: str | None) -> None:
     """Each try leases another worker, until there is none; then nothing is leased."""
-    fleet = fleet_of(*(member(name, "m") for name in "abc"))
+    fleet = fleet_with(*(member(name, "m") for name in "abc"))
     tried: list[Worker] = []
     for _ in range(3):
-        worker = fleet.lease(CAPABILITY, "m", tried, key)
-        assert worker not in tried
-        tried.append(worker)
+        tried.append(fleet.lease(CAPABILITY, "m", tried, key))
     with pytest.raises(NoWorker):
         fleet.lease(CAPABILITY, "m", tried, key)
     assert [worker.in_flight for worker in fleet.workers] == [1, 1, 1]
@@ -133,7 +136,7 @@ def test_worker_that_was_tried_is_not_leased_again(key: str | None) -> None:
 @pytest.mark.parametrize("mode", POLICIES)
 def test_key_goes_home_whatever_the_policy(mode: str, notes: Notes) -> None:
     """A request without a key goes by the policy, and is not counted."""
-    fleet = fleet_of(*map(member, "abcd"), policy=POLICIES[mode](Random(0)), metrics=notes)
+    fleet = fleet_with(*map(member, "abcd"), policy=POLICIES[mode](Random(0)), metrics=notes)
     for key in map(str, range(20)):
         assert len({fleet.lease(CAPABILITY, None, (), key).url for _ in range(3)}) == 1
     assert notes.placements == [Placement.HOME] * 60
@@ -144,13 +147,13 @@ def test_key_goes_home_whatever_the_policy(mode: str, notes: Notes) -> None:
 def test_key_whose_home_is_not_usable_goes_to_one_other_worker_until_it_is(
     event: WorkerEvent, notes: Notes
 ) -> None:
-    fleet = fleet_of(*map(member, "abcd"), metrics=notes)
+    fleet = fleet_with(*map(member, "abcd"), metrics=notes)
     home = fleet.lease(CAPABILITY, None, (), "k")
     fleet.apply_event(home, event)
     settled = {fleet.lease(CAPABILITY, None, (), "k") for _ in range(9)}
     assert len(settled) == 1 and settled != {home}
     assert notes.placements == [Placement.HOME] + [Placement.UNAVAILABLE] * 9
-    home.state = WorkerState.READY
+    home.state = READY
     fleet.apply_event(home, WorkerEvent.FULL)
     fleet.apply_event(home, WorkerEvent.SERVES)
     assert fleet.lease(CAPABILITY, None, (), "k") is home
@@ -159,7 +162,7 @@ def test_key_whose_home_is_not_usable_goes_to_one_other_worker_until_it_is(
 def test_home_of_a_key_is_among_those_that_serve_its_model(notes: Notes) -> None:
     """A worker that serves it and is not usable is a home; one of another model never is."""
     ours, others = [member(name, "m") for name in "abc"], [member(name, "n") for name in "defghi"]
-    fleet = fleet_of(*ours, *others, metrics=notes)
+    fleet = fleet_with(*ours, *others, metrics=notes)
     homes = {key: fleet.lease(CAPABILITY, "m", (), key) for key in map(str, range(30))}
     assert set(homes.values()) == set(ours) and set(notes.placements) == {Placement.HOME}
     fleet.apply_event(ours[0], WorkerEvent.DIE)
@@ -173,7 +176,8 @@ def test_home_of_a_key_is_among_those_that_serve_its_model(notes: Notes) -> None
 @pytest.mark.parametrize("factor", [0, 1.5])
 def test_home_without_a_free_slot_is_passed_over(factor: float, notes: Notes) -> None:
     """Whatever the factor is; no worker has more leases than allowed."""
-    fleet = fleet_of(*map(member, "ab"), most_in_flight=2, affinity=RendezvousAffinity(factor), metrics=notes)
+    affinity = RendezvousAffinity(factor)
+    fleet = fleet_with(*map(member, "ab"), most_in_flight=2, affinity=affinity, metrics=notes)
     homes = [fleet.lease(CAPABILITY, None, (), "k") for _ in range(4)]
     assert homes[0] is homes[1] is not homes[2] is homes[3]
     assert notes.placements == [Placement.HOME] * 2 + [Placement.OVERLOADED] * 2
@@ -184,7 +188,7 @@ def test_home_without_a_free_slot_is_passed_over(factor: float, notes: Notes) ->
 
 
 def test_home_that_is_not_usable_is_unavailable_although_others_are_full(notes: Notes) -> None:
-    fleet = fleet_of(*map(member, "abc"), most_in_flight=1, metrics=notes)
+    fleet = fleet_with(*map(member, "abc"), most_in_flight=1, metrics=notes)
     home = fleet.lease(CAPABILITY, None, (), "k")
     fleet.apply_event(home, WorkerEvent.DIE)
     first, second = (fleet.lease(CAPABILITY, None, (), "k") for _ in range(2))
@@ -210,25 +214,31 @@ def test_home_that_is_not_usable_is_unavailable_although_others_are_full(notes: 
 def test_model_is_leased_from_workers_that_may_have_it(
     members: list[str], model: str | None, leased: str
 ) -> None:
-    fleet = fleet_of(*(member(name, *models.split()) for name, models in zip("abc", members, strict=False)))
+    fleet = fleet_with(*(member(name, *models.split()) for name, models in zip("abc", members, strict=False)))
     found = {fleet.lease(CAPABILITY, model).address.host for _ in range(20)}
     assert found == set(leased)
 
 
+def test_registered_model_stands_in_for_one_that_is_not_reported() -> None:
+    silent, other = member("a"), member("b", "m")
+    silent.record = WorkerRecord(silent.url, model="registered")
+    assert roster_of(CAPABILITY, [silent, other]).of_model("registered") == ((silent,),)
+
+
 def test_model_that_no_member_serves_is_unknown() -> None:
     """Its name is not repeated at any length."""
-    fleet = fleet_of(member("a", "m"), member("b", "n"))
+    fleet = fleet_with(member("a", "m"), member("b", "n"))
     with pytest.raises(UnknownModel) as caught:
         fleet.lease(CAPABILITY, "x" * 10_000)
     assert len(caught.value.message) < 400
 
 
 @pytest.mark.parametrize("others", [("n",), ("n", "o")])
-@pytest.mark.parametrize("state", [WorkerState.DEAD, WorkerState.CORDONED, WorkerState.JOINING])
+@pytest.mark.parametrize("state", [DEAD, CORDONED, JOINING])
 def test_model_whose_worker_is_not_usable_now_is_neither_unknown_nor_served_by_others(
     others: tuple[str, ...], state: WorkerState
 ) -> None:
-    fleet = fleet_of(member("a", "m", state=state), *(member(name, name) for name in others))
+    fleet = fleet_with(member("a", "m", state=state), *(member(name, name) for name in others))
     with pytest.raises(NoWorker):
         fleet.lease(CAPABILITY, "m")
     with pytest.raises(InvalidRequest) as caught:
@@ -238,9 +248,7 @@ def test_model_whose_worker_is_not_usable_now_is_neither_unknown_nor_served_by_o
 
 def test_models_that_usable_workers_serve_are_listed_once() -> None:
     a = member("a", "m", "lora")
-    fleet = fleet_of(
-        a, member("b", "m"), member("c", "n", state=WorkerState.DEAD), member("d", "o", usable=False)
-    )
+    fleet = fleet_with(a, member("b", "m"), member("c", "n", state=DEAD), member("d", "o", usable=False))
     assert set(fleet.models()) == {"m", "lora"}
     assert fleet.models()["m"] is a.infos["echo"]
 
@@ -252,7 +260,6 @@ class IdleConnection:
     """A connection that could carry another request."""
 
     closed = False
-    idle_since = 0.0
 
     def recycle(self) -> bool:
         return True
@@ -264,7 +271,7 @@ class IdleConnection:
 async def test_pool_of_a_worker_that_leaves_keeps_no_connection() -> None:
     """Nor does that of a fleet that was closed."""
     a, b = member("a"), member("b")
-    fleet = fleet_of(a, b)
+    fleet = fleet_with(a, b)
     fleet.drain(a)
     fleet.close()
     for worker in (a, b):
@@ -275,7 +282,6 @@ async def test_pool_of_a_worker_that_leaves_keeps_no_connection() -> None:
 
 def test_one_trust_store_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading the system's certificates takes tens of ms, so it is done once, and only for https."""
-    a, b, c = (Worker(Address.parse(url)) for url in ("https://a", "https://b", "http://c"))
     made: list[ssl.SSLContext] = []
 
     def store() -> ssl.SSLContext:
@@ -283,13 +289,13 @@ def test_one_trust_store_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> Non
         return made[0]
 
     monkeypatch.setattr(ssl, "create_default_context", store)
-    fleet_of(c)
+    fleet_with(worker_at("http://c"))
     assert not made
-    fleet_of(a, b)
+    fleet_with(worker_at("https://a"), worker_at("https://b"))
     assert len(made) == 1
 
 
-# -- followers
+# -- followers (joins, leaves and transitions in order: tests/control/test_events.py)
 
 
 def followed(changes: Changes) -> list[tuple[str, str, str]]:
@@ -298,30 +304,10 @@ def followed(changes: Changes) -> list[tuple[str, str, str]]:
     return [(change.kind, change.worker.address.host, change.state) for change in waiting if change]
 
 
-def test_follower_gets_joins_leaves_and_transitions_in_order() -> None:
-    """Each with the state of its moment; an event that changes no state is none."""
-    a, b = member("a"), member("b", state=WorkerState.JOINING)
-    fleet = fleet_of(a)
-    with fleet.follow() as changes:
-        assert followed(changes) == []
-        fleet.add(b)
-        fleet.apply_event(a, WorkerEvent.SERVES)
-        fleet.apply_event(b, WorkerEvent.SERVES)
-        fleet.apply_event(b, WorkerEvent.DIE, "gone")
-        fleet.drain(a)
-        assert followed(changes) == [
-            ("joined", "b", "joining"),
-            ("state", "b", "ready"),
-            ("state", "b", "dead"),
-            ("state", "a", "draining"),
-            ("left", "a", "gone"),
-        ]
-
-
 def test_replaced_member_leaves_before_the_new_one_joins() -> None:
-    fleet = fleet_of(member("a", state=WorkerState.DEAD))
+    fleet = fleet_with(member("a", state=DEAD))
     with fleet.follow() as changes:
-        fleet.add(member("a", state=WorkerState.JOINING))
+        fleet.add(member("a", state=JOINING))
         assert followed(changes) == [
             ("state", "a", "draining"),
             ("left", "a", "gone"),
@@ -333,7 +319,7 @@ def test_replaced_member_leaves_before_the_new_one_joins() -> None:
 def test_worker_that_left_causes_no_more_changes(replaced: bool) -> None:
     """Its exchanges go on and may find it dead, which says nothing about its successor."""
     a = member("a")
-    fleet = fleet_of(a)
+    fleet = fleet_with(a)
     if replaced:
         fleet.add(member("a"))
     else:
@@ -348,9 +334,8 @@ def test_worker_that_left_causes_no_more_changes(replaced: bool) -> None:
 
 def weighed(least: str | None, version: str | None) -> tuple[Fleet, Worker]:
     """A worker that reports its weight version, in a fleet that wants ``least``."""
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0, min_weight_version=least)
-    worker = Worker(Address.parse("http://a:1"))
-    fleet.add(worker)
+    worker = worker_at("http://a:1")
+    fleet = fleet_with(worker, min_weight_version=least)
     describe(fleet, worker, version)
     return fleet, worker
 
@@ -369,8 +354,8 @@ def describe(fleet: Fleet, worker: Worker, version: str | None) -> None:
 
 def test_worker_is_ready_once_its_last_cordon_ends() -> None:
     """Each cordon ends by itself; probes end none."""
-    fleet = fleet_of(member("a", "m"))
-    (a,) = fleet.workers
+    a = member("a", "m")
+    fleet = fleet_with(a)
     fleet.cordon(a, CordonSource.OWNER, "mine")
     fleet.cordon(a, CordonSource.PAUSED, "paused")
     assert shown(a) == ("held", "mine; paused")
@@ -384,50 +369,47 @@ def test_worker_is_ready_once_its_last_cordon_ends() -> None:
     assert shown(a) == ("ready", "")
 
 
-@pytest.mark.parametrize("state", [WorkerState.JOINING, WorkerState.DEAD])
+@pytest.mark.parametrize("state", [JOINING, DEAD])
 def test_worker_that_is_cordoned_while_it_does_not_serve_comes_back_cordoned(state: WorkerState) -> None:
     """A death ends no cordon: what comes back may have old weights."""
-    fleet = fleet_of(member("a", "m", state=state))
-    (a,) = fleet.workers
+    a = member("a", "m", state=state)
+    fleet = fleet_with(a)
     fleet.cordon(a, CordonSource.OWNER, "held")
     assert a.state is state
     fleet.apply_event(a, WorkerEvent.SERVES)
-    assert a.state is WorkerState.CORDONED
+    assert shown(a)[0] == "held"
     fleet.apply_event(a, WorkerEvent.DIE)
     fleet.apply_event(a, WorkerEvent.SERVES)
-    assert a.state is WorkerState.CORDONED
+    assert shown(a)[0] == "held"
 
 
 def test_worker_is_cordoned_while_its_weights_are_too_old() -> None:
     """From the start on, again after it fell back, and not without the setting."""
     fleet, worker = weighed("5", "4")
     assert shown(worker) == ("held", "its weight version is 4, and 5 is wanted")
-    for version, state in (("5", WorkerState.READY), ("4", WorkerState.CORDONED), ("6", WorkerState.READY)):
+    for version, state in (("5", "ready"), ("4", "held"), ("6", "ready")):
         describe(fleet, worker, version)
-        assert worker.state is state
+        assert shown(worker)[0] == state
     assert weighed("5", None)[1].reason == "its weight version is not reported, and 5 is wanted"
-    assert weighed(None, None)[1].state is WorkerState.READY
+    assert weighed(None, None)[1].state is READY
 
 
 def test_new_weights_end_the_cordon_of_the_owner() -> None:
     """But not one that was made although the weights were new."""
     fleet, worker = weighed("5", "4")
-    fleet.cordon(worker, CordonSource.OWNER, "mine")
-    describe(fleet, worker, "5")
-    assert shown(worker)[0] == "ready"
-    fleet.cordon(worker, CordonSource.OWNER, "mine")
-    describe(fleet, worker, "6")
-    assert shown(worker)[0] == "held"
+    for version, state in (("5", "ready"), ("6", "held")):
+        fleet.cordon(worker, CordonSource.OWNER, "mine")
+        describe(fleet, worker, version)
+        assert shown(worker)[0] == state
 
 
 def test_worker_that_was_uncordoned_keeps_the_weights_it_has() -> None:
     """Until they change, or another process has them."""
     fleet, worker = weighed("5", "4")
-    fleet.uncordon(worker)
-    describe(fleet, worker, "4")
-    assert shown(worker)[0] == "ready"
-    describe(fleet, worker, "3")
-    assert shown(worker)[0] == "held"
+    for version, state in (("4", "ready"), ("3", "held")):
+        fleet.uncordon(worker)
+        describe(fleet, worker, version)
+        assert shown(worker)[0] == state
     fleet.uncordon(worker)
     fleet.apply_event(worker, WorkerEvent.DIE)
     worker.allowed_weights = NO_WEIGHTS
@@ -439,9 +421,8 @@ def test_worker_that_was_uncordoned_keeps_the_weights_it_has() -> None:
 
 
 def test_worker_that_drains_leaves_with_its_last_lease() -> None:
-    """Nothing new, and gone once nothing runs on it."""
     a = member("a")
-    fleet = fleet_of(a)
+    fleet = fleet_with(a)
     for _ in range(2):
         fleet.lease(CAPABILITY, None)
     fleet.drain(a)
@@ -455,8 +436,8 @@ def test_worker_that_drains_leaves_with_its_last_lease() -> None:
 
 
 def test_each_transition_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture, notes: Notes) -> None:
-    fleet = fleet_of(member("a", state=WorkerState.JOINING), metrics=notes)
-    (a,) = fleet.workers
+    a = member("a", state=JOINING)
+    fleet = fleet_with(a, metrics=notes)
     with caplog.at_level(logging.INFO):
         for event in ("serves", "serves", "full", "doubt", "die", "die", "join"):
             fleet.apply_event(a, WorkerEvent(event), "why")

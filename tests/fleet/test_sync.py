@@ -51,35 +51,23 @@ def members() -> Iterator[Any]:
     yield NotingMembers()
 
 
-async def test_every_change_is_applied_in_order_until_the_store_is_closed(members: Any) -> None:
+async def test_every_change_is_applied_in_order_but_for_records_that_are_not_allowed(
+    members: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those are left out and logged whenever they come: others than this gateway write to the store."""
     store = MemoryStore()
-    await store.put(A)
-    following = asyncio.ensure_future(StoreFollower(store).run(members, members))
+    for url in (A.url, "http://evil:1"):
+        await store.put(WorkerRecord(url))
+    allowed = [UrlPattern.parse("a"), UrlPattern.parse("b")]
+    following = asyncio.ensure_future(StoreFollower(store).run(members, members, allowed))
     await until(lambda: len(members.applied) == 1)
-    await store.put(B)
+    for url in ("http://worse:1", B.url):
+        await store.put(WorkerRecord(url))
     await store.delete(A.url)
     await until(lambda: len(members.applied) == 3)
     await store.close()
     await asyncio.wait_for(following, 5)
     assert members.applied == [[A.url], B.url, f"-{A.url}"]
-
-
-async def test_record_that_is_not_allowed_is_left_out_and_logged(
-    members: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whenever it comes: others than this gateway write to the store."""
-    store = MemoryStore()
-    await store.put(A)
-    await store.put(WorkerRecord("http://evil:1"))
-    allowed = [UrlPattern.parse("a"), UrlPattern.parse("b")]
-    following = asyncio.ensure_future(StoreFollower(store).run(members, members, allowed))
-    await until(lambda: len(members.applied) == 1)
-    await store.put(WorkerRecord("http://worse:1"))
-    await store.put(B)
-    await until(lambda: len(members.applied) == 2)
-    await store.close()
-    await asyncio.wait_for(following, 5)
-    assert members.applied == [[A.url], B.url]
     assert "http://evil:1" in caplog.text and "http://worse:1" in caplog.text
 
 
