@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from gateway.upstream.connection import Connection
@@ -105,6 +105,20 @@ class Listener:
             peer.close()
 
 
+@contextmanager
+def full_backlog(host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
+    """Listen with a full backlog, so that no SYN is answered; give the port."""
+    with ExitStack() as sockets:
+        server = sockets.enter_context(socket.socket())
+        server.bind((host, port))
+        server.listen(0)
+        for _ in range(4):
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
 @asynccontextmanager
 async def listening(host: str = "127.0.0.1") -> AsyncIterator[Listener]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -141,9 +155,14 @@ async def body(connection: Connection) -> bytes:
 async def served(connection: Connection, peer: Peer, *, times: int = 1) -> None:
     """Carry complete exchanges over ``connection`` and prepare it for another."""
     for _ in range(times):
-        connection.send(REQUEST, BODY)
-        await peer.request()
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-        await connection.head()
-        assert await body(connection) == b"ok"
+        await answered(connection, peer)
         assert connection.recycle()
+
+
+async def answered(connection: Connection, peer: Peer) -> None:
+    """Carry a complete exchange over ``connection``."""
+    connection.send(REQUEST, BODY)
+    await peer.request()
+    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+    await connection.head()
+    assert await body(connection) == b"ok"

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-import trustme
 
 from gateway.errors import ConnectFailed
 from gateway.upstream.connection import Connection
 from gateway.upstream.pool import MAX_IDLE_SECONDS, Pool
 from tests.support.gateway import until
-from tests.upstream.peer import BODY, REQUEST, Listener, Peer, body, listening
+from tests.upstream.peer import BODY, REQUEST, Listener, Peer, answered, full_backlog, listening
 
 
 @asynccontextmanager
@@ -36,18 +35,9 @@ async def opened(pool: Pool, listener: Listener) -> tuple[Connection, Peer]:
     return connection, peer
 
 
-async def answered(connection: Connection, peer: Peer) -> None:
-    connection.send(REQUEST, BODY)
-    await peer.request()
-    await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-    await connection.head()
-    assert await body(connection) == b"ok"
-
-
 async def test_connection_that_was_returned_last_is_taken_first(listener: Listener) -> None:
     """So the surplus of a burst becomes stale and is closed."""
     async with pooled(listener) as pool:
-        assert pool.take() is None and pool.idle == 0
         pairs = [await opened(pool, listener) for _ in range(3)]
         for connection, _ in pairs:
             pool.give_back(connection)
@@ -124,12 +114,7 @@ async def test_closed_pool_keeps_no_connection(listener: Listener) -> None:
         assert out.usable
         pool.give_back(out)
         await out_peer.closed()
-        assert pool.idle == 0
-        assert pool.take() is None
-        pool.close()
-
-
-# -- connecting
+        assert pool.idle == 0 and pool.take() is None
 
 
 async def test_connect_over_ipv6() -> None:
@@ -152,25 +137,7 @@ async def test_refused_connect_fails_with_its_cause_and_without_the_address() ->
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     error = await refusal(Pool("127.0.0.1", port, None, 5.0))
-    assert isinstance(error.cause, ConnectionRefusedError)
-    assert str(port) not in error.message
-
-
-@contextmanager
-def full_backlog() -> Iterator[int]:
-    """Listen with a full backlog, so that no SYN is answered; give the port."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen(0)
-        waiting = [socket.socket() for _ in range(4)]
-        for each in waiting:
-            each.setblocking(False)
-            each.connect_ex(server.getsockname())
-        try:
-            yield server.getsockname()[1]
-        finally:
-            for each in waiting:
-                each.close()
+    assert isinstance(error.cause, ConnectionRefusedError) and str(port) not in error.message
 
 
 async def test_connect_without_an_answer_fails_after_its_timeout() -> None:
@@ -212,39 +179,3 @@ async def test_connect_cancelled_at_any_step_leaves_no_open_socket(listener: Lis
             except TimeoutError:
                 break
             await peer.closed()
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@asynccontextmanager
-async def tls_listener(authority: trustme.CA, name: str) -> AsyncIterator[int]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(name).configure_cert(context)
-
-    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    server = await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
-
-
-@pytest.mark.parametrize("fault", ["unknown authority", "other name", "not tls"])
-async def test_connect_fails_if_tls_does(authority: trustme.CA, listener: Listener, fault: str) -> None:
-    ours = ssl.create_default_context()
-    if fault != "unknown authority":
-        authority.configure_trust(ours)
-    async with tls_listener(authority, "localhost" if fault == "other name" else "127.0.0.1") as port:
-        if fault != "not tls":
-            error = await refusal(Pool("127.0.0.1", port, ours, 5.0))
-            assert isinstance(error.cause, ssl.SSLCertVerificationError)
-            return
-        async with asyncio.TaskGroup() as group:
-            refused = group.create_task(refusal(Pool(listener.host, listener.port, ours, 5.0)))
-            peer = await listener.accept()
-            await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            await peer.closed()
-        assert isinstance(refused.result().cause, ssl.SSLError)

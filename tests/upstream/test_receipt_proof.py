@@ -9,7 +9,8 @@ import pytest
 
 from gateway.upstream import receipt_proof
 from gateway.upstream.receipt_proof import REFUSAL_WAIT, ReceiptProof
-from gateway.upstream.tcp_info import TcpInfo
+from gateway.upstream.tcp_info import TcpInfo, tcp_info
+from tests.fuzz.wire import Wire
 
 #: The SYN, and 100 bytes of earlier requests.
 EARLIER = 101
@@ -66,3 +67,8 @@ async def test_wait_for_a_decision_is_bounded(
     started = time.monotonic()
     await proof(monkeypatch, info).decided()
     assert time.monotonic() - started == pytest.approx(REFUSAL_WAIT if waits else 0, abs=0.01)
+
+
+def test_nothing_is_known_of_a_request_over_tls() -> None:
+    """The kernel counts encrypted bytes."""
+    assert tcp_info(Wire(plain=False)) is None

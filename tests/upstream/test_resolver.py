@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,16 +17,17 @@ from gateway.upstream.pool import Pool
 from gateway.upstream.resolver import Resolver
 from tests.support.gateway import until
 from tests.support.processes import PATIENCE
-from tests.upstream.peer import Listener
+from tests.upstream.peer import Listener, full_backlog
 
 
 class Lookup:
-    """A system resolver that answers 127.0.0.1, except for the names that hang until ``end``."""
+    """A system resolver that answers ``address``, fails, or hangs until ``end`` for some names."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.hanging: set[str] = set()
         self.address = "127.0.0.1"
+        self.fault: OSError | None = None
         self._end = threading.Event()
 
     def __call__(self, host: str, port: object, **kind: Any) -> Sequence[tuple[Any, ...]]:
@@ -34,8 +35,8 @@ class Lookup:
         if host in self.hanging:
             self._end.wait(20)
             raise OSError("nobody answered")
-        if host == "unknown":
-            raise OSError("no such name")
+        if self.fault is not None:
+            raise self.fault
         return [(2, 1, 6, "", (self.address, 0))] * 2
 
     def end(self) -> None:
@@ -78,48 +79,27 @@ async def test_name_that_hangs_is_looked_up_once_at_a_time() -> None:
         assert all(isinstance(each.exception(), OSError) for each in waiting[1:])
 
 
-async def test_fresh_answer_is_used_without_a_lookup() -> None:
+async def test_answer_is_used_for_5_s_and_longer_only_while_no_server_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system reports that after a timeout, or at once if the server is down."""
+    assert module.FRESH == 5.0
     async with resolving() as (resolver, lookup):
         for _ in range(3):
             assert await resolver.resolve("good") == ("127.0.0.1",)
         assert lookup.asked == ["good"]
-
-
-async def test_stale_answer_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FRESH", 0.0)
-    async with resolving() as (resolver, lookup):
-        await resolver.resolve("good")
+        monkeypatch.setattr(module, "FRESH", 0.0)
         lookup.address = "127.0.0.2"
         assert await resolver.resolve("good") == ("127.0.0.2",)
-
-
-async def test_old_answer_is_used_while_the_lookup_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FRESH", 0.0)
-    monkeypatch.setattr(module, "REFRESH_WAIT", 0.01)
-    async with resolving() as (resolver, lookup):
-        await resolver.resolve("good")
+        lookup.fault = socket.gaierror(socket.EAI_AGAIN, "no answer")
+        assert await resolver.resolve("good") == ("127.0.0.2",)
+        lookup.fault = socket.gaierror(socket.EAI_NONAME, "no such name")
+        with pytest.raises(OSError, match="no such name"):
+            await resolver.resolve("good")
+        monkeypatch.setattr(module, "REFRESH_WAIT", 0.01)
         lookup.hanging = {"good"}
         async with asyncio.timeout(PATIENCE):
-            assert await resolver.resolve("good") == ("127.0.0.1",)
-
-
-async def test_old_answer_is_used_when_no_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system reports that after a timeout, or at once if the server is down."""
-    monkeypatch.setattr(module, "FRESH", 0.0)
-    failures: list[int] = []
-
-    def lookup(host: str, port: object, **kind: Any) -> Sequence[tuple[Any, ...]]:
-        if failures:
-            raise socket.gaierror(failures[0], "no answer")
-        return [(2, 1, 6, "", ("127.0.0.1", 0))]
-
-    resolver = Resolver(lookup)
-    await resolver.resolve("good")
-    failures.append(socket.EAI_AGAIN)
-    assert await resolver.resolve("good") == ("127.0.0.1",)
-    failures[0] = socket.EAI_NONAME
-    with pytest.raises(OSError, match="no answer"):
-        await resolver.resolve("good")
+            assert await resolver.resolve("good") == ("127.0.0.2",)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "fe80::1%lo"])
@@ -137,31 +117,12 @@ async def test_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(resolver._answers) == 3
 
 
-async def test_pool_tries_every_address_of_a_name(listener: Listener) -> None:
-    """A name may have an IPv6 and an IPv4 address while the worker listens on one of them."""
-    resolver = Resolver(
-        lambda host, port, **kind: [(2, 1, 6, "", (each, 0)) for each in ("127.0.0.99", "127.0.0.1")]
-    )
-    pool = Pool("both", listener.port, None, 5.0, resolver)
-    connection = await pool.connect()
-    await listener.accept()
-    connection.close()
-
-
 async def test_pool_goes_on_after_an_address_that_does_not_answer(listener: Listener) -> None:
     """A name may still have the address of a machine that is gone. A full accept queue is as silent."""
-    with ExitStack() as sockets:
-        silent = sockets.enter_context(socket.socket())
-        silent.bind(("127.0.0.99", listener.port))
-        silent.listen(0)
-        for _ in range(4):
-            waiting = sockets.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(silent.getsockname())
-        resolver = Resolver(
-            lambda host, port, **kind: [(2, 1, 6, "", (each, 0)) for each in ("127.0.0.99", "127.0.0.1")]
-        )
-        connection = await Pool("both", listener.port, None, 1.0, resolver).connect()
+    addresses = [(2, 1, 6, "", (each, 0)) for each in ("127.0.0.99", "127.0.0.1")]
+    with full_backlog("127.0.0.99", listener.port):
+        pool = Pool("both", listener.port, None, 1.0, Resolver(lambda host, port, **kind: addresses))
+        connection = await pool.connect()
         await listener.accept()
         connection.close()
 
