@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from gateway.downstream.asgi import Message
+from gateway.downstream.asgi import Message, Send
 from gateway.downstream.asgi_client import WATCH_AFTER, AsgiClient, DisconnectWatch, read_body
 from gateway.downstream.lifespan import lifespan
 from gateway.errors import Cancelled, GatewayError, RequestTooLarge
@@ -46,15 +46,22 @@ def start(status: int, headers: Sequence[tuple[bytes, bytes]]) -> Message:
     return {"type": "http.response.start", "status": status, "headers": headers}
 
 
-def more(body: bytes) -> Message:
-    return {"type": "http.response.body", "body": body, "more_body": True}
-
-
-def last(body: bytes) -> Message:
-    return {"type": "http.response.body", "body": body, "more_body": False}
+def more(body: bytes, more_body: bool = True) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more_body}
 
 
 DISCONNECT: Message = {"type": "http.disconnect"}
+
+
+async def read(server: Server, *headers: tuple[bytes, bytes]) -> bytes:
+    return await read_body(server.receive, list(headers), LIMIT)
+
+
+def sink(out: list[Message]) -> Send:
+    async def send(message: Message) -> None:
+        out.append(message)
+
+    return send
 
 
 def chunks(total: int, size: int) -> Iterator[Message]:
@@ -66,16 +73,15 @@ def chunks(total: int, size: int) -> Iterator[Message]:
 @pytest.mark.parametrize("sized", [True, False], ids=["length", "chunked"])
 @pytest.mark.parametrize("piece", [1, 3, 100])
 async def test_body_up_to_the_limit_is_returned_complete(size: int, sized: bool, piece: int) -> None:
-    headers = [(b"content-length", b"%d" % size)] if sized else []
-    server = Server(*chunks(size, piece) if size else [part(b"", False)])
-    assert await read_body(server.receive, headers, LIMIT) == b"x" * size
+    server = Server(*chunks(size, piece) if size else [{"type": "http.request"}])
+    assert await read(server, *([(b"content-length", b"%d" % size)] if sized else [])) == b"x" * size
 
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
 async def test_body_over_the_limit_is_refused_as_soon_as_that_is_known(piece: int) -> None:
     server = Server(*chunks(1000, piece))
     with pytest.raises(RequestTooLarge, match="10 bytes"):
-        await read_body(server.receive, [], LIMIT)
+        await read(server)
     assert server.asked == -(-(LIMIT + 1) // piece)
 
 
@@ -83,36 +89,32 @@ async def test_body_over_the_limit_is_refused_as_soon_as_that_is_known(piece: in
 async def test_content_length_over_the_limit_is_refused_before_anything_is_read(length: bytes) -> None:
     server = Server(part(b"x", False))
     with pytest.raises(RequestTooLarge):
-        await read_body(server.receive, [(b"content-length", length)], LIMIT)
+        await read(server, (b"content-length", length))
     assert server.asked == 0
 
 
 @pytest.mark.parametrize("length", [b"", b"abc", b"-5", b"0x10", b"\xff\xff", b"nan"])
 async def test_invalid_content_length_is_ignored(length: bytes) -> None:
     """No server passes one on; the size of the body counts."""
-    headers = [(b"content-length", length)]
-    assert await read_body(Server(part(b"x" * LIMIT, False)).receive, headers, LIMIT) == b"x" * LIMIT
+    header = (b"content-length", length)
+    assert await read(Server(part(b"x" * LIMIT, False)), header) == b"x" * LIMIT
     with pytest.raises(RequestTooLarge):
-        await read_body(Server(part(b"x" * 11, False)).receive, headers, LIMIT)
-
-
-async def test_message_may_omit_keys_that_have_a_default() -> None:
-    assert await read_body(Server({"type": "http.request"}).receive, [], LIMIT) == b""
+        await read(Server(part(b"x" * 11, False)), header)
 
 
 @pytest.mark.parametrize("before", [[], [part(b"x")], [part(b"x"), part(b"y")]])
 async def test_disconnect_before_the_end_of_the_body_is_cancelled(before: Sequence[Message]) -> None:
-    server = Server(*before, DISCONNECT)
     with pytest.raises(Cancelled):
-        await read_body(server.receive, [], LIMIT)
+        await read(Server(*before, DISCONNECT))
 
 
-# -- disconnect
+@pytest.fixture
+def reasons() -> list[GatewayError]:
+    return []
 
 
-async def test_disconnect_is_reported_once() -> None:
+async def test_disconnect_is_reported_once(reasons: list[GatewayError]) -> None:
     server = Server()
-    reasons: list[GatewayError] = []
     watch = DisconnectWatch(server.receive, reasons.append)
     await asyncio.sleep(1)
     assert (server.asked, reasons) == (1, [])
@@ -124,10 +126,11 @@ async def test_disconnect_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize("short", [True, False])
-async def test_disconnect_during_a_short_exchange_is_not_waited_for(short: bool) -> None:
+async def test_disconnect_during_a_short_exchange_is_not_waited_for(
+    short: bool, reasons: list[GatewayError]
+) -> None:
     """The first WATCH_AFTER seconds need no task; a disconnect within them is reported after them."""
     server = Server(DISCONNECT)
-    reasons: list[GatewayError] = []
     watch = DisconnectWatch(server.receive, reasons.append)
     await asyncio.sleep(WATCH_AFTER * (0.9 if short else 1.1))
     watch.stop()
@@ -135,29 +138,21 @@ async def test_disconnect_during_a_short_exchange_is_not_waited_for(short: bool)
     assert (server.asked, len(reasons)) == ((0, 0) if short else (1, 1))
 
 
-async def test_disconnect_after_the_watch_is_not_reported() -> None:
+async def test_disconnect_after_the_watch_is_not_reported(reasons: list[GatewayError]) -> None:
     """Even if it was received already."""
     server = Server()
-    reasons: list[GatewayError] = []
     watch = DisconnectWatch(server.receive, reasons.append)
     await asyncio.sleep(1)
-    assert server.asked == 1
     server.deliver(DISCONNECT)
-    watch.stop()
-    watch.stop()
+    for _ in range(2):
+        watch.stop()
     await asyncio.sleep(1)
-    assert reasons == []
+    assert (server.asked, reasons) == (1, [])
 
 
-async def test_client_reads_watches_and_replies_in_order() -> None:
-    server = Server(part(b"{}", False))
-    reasons: list[GatewayError] = []
-    out: list[Message] = []
-
-    async def send(message: Message) -> None:
-        out.append(message)
-
-    client = AsgiClient({"headers": [(b"x-a", b"1")]}, server.receive, send)
+async def test_client_reads_watches_and_replies_in_order(reasons: list[GatewayError]) -> None:
+    server, out = Server(part(b"{}", False)), list[Message]()
+    client = AsgiClient({"headers": [(b"x-a", b"1")]}, server.receive, sink(out))
     client.ignore_disconnect()
     assert client.headers == [(b"x-a", b"1")]
     assert await client.read_body(LIMIT) == b"{}"
@@ -166,14 +161,11 @@ async def test_client_reads_watches_and_replies_in_order() -> None:
     assert out == []
     await client.send(b"a")
     await client.finish(b"b")
-    assert out == [start(200, []), more(b"a"), last(b"b")]
+    assert out == [start(200, []), more(b"a"), more(b"b", False)]
     server.deliver(DISCONNECT)
     await asyncio.sleep(1)
     assert len(reasons) == 1
     client.ignore_disconnect()
-
-
-# -- complete replies
 
 
 @pytest.mark.parametrize(
@@ -189,32 +181,23 @@ async def test_complete_reply_has_its_length_if_it_may_have_a_body(
     status: int, body: bytes, close: bool, added: Headers
 ) -> None:
     out: list[Message] = []
-
-    async def send(message: Message) -> None:
-        out.append(message)
-
-    client = AsgiClient({"headers": []}, Server().receive, send)
+    client = AsgiClient({"headers": []}, Server().receive, sink(out))
     await client.reply(status, [(b"retry-after", b"1")], body, close=close)
-    assert out == [start(status, [(b"retry-after", b"1"), *added]), last(body)]
-
-
-# -- lifespan
+    assert out == [start(status, [(b"retry-after", b"1"), *added]), more(body, False)]
 
 
 async def test_lifespan_starts_and_stops_the_services() -> None:
     """They start before start-up is confirmed and stop before shutdown is."""
-    seen: list[str] = []
+    out: list[Message] = []
 
     class Background:
         async def start(self) -> None:
-            seen.append("started")
+            out.append({"type": "started"})
 
         async def stop(self) -> None:
-            seen.append("stopped")
-
-    async def send(message: Message) -> None:
-        seen.append(message["type"])
+            out.append({"type": "stopped"})
 
     server = Server({"type": "lifespan.startup"}, {"type": "lifespan.shutdown"})
-    await lifespan(server.receive, send, Background())
+    await lifespan(server.receive, sink(out), Background())
+    seen = [message["type"] for message in out]
     assert seen == ["started", "lifespan.startup.complete", "stopped", "lifespan.shutdown.complete"]

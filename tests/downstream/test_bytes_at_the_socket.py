@@ -18,7 +18,7 @@ import pytest
 from gateway.sim import SimConfig, SimServer
 from tests.fuzz.listener import TARGET, reference
 from tests.support.gateway import RawClient, eventually, until
-from tests.support.processes import free_port, running
+from tests.support.served import served
 
 GOOD = json.dumps({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}}).encode()
 #: The statuses of replies; None: the connection is closed without one.
@@ -33,60 +33,40 @@ _OUR_ID = re.compile(rb'"rid":"(?:[0-9a-f]{32}|job-1)",?')
 def _cases() -> dict[str, bytes]:
     """Return the inputs by name; each request has the name in a header line."""
     head = b"POST /generate HTTP/1.1\r\nhost: a\r\n"
+    chunked = head + b"transfer-encoding: chunked\r\n\r\n"
     long = {
         "url-of-100-kb": head.replace(b"generate", b"g" * 100_000) + b"content-length: 0\r\n\r\n",
         "query-of-100-kb": head.replace(b"te ", b"te?%b " % (b"q" * 100_000)) + b"content-length: 0\r\n\r\n",
         "endless-lines": head + b"x-a: b\r\n" * 60_000,
         "endless-line": head + b"x-a: " + b"b" * 400_000,
-        "endless-chunk-extension": head + b"transfer-encoding: chunked\r\n\r\n1;" + b"e" * 400_000,
-        "endless-trailers": head + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"x-a: b\r\n" * 60_000,
+        "endless-chunk-extension": chunked + b"1;" + b"e" * 400_000,
+        "endless-trailers": chunked + b"0\r\n" + b"x-a: b\r\n" * 60_000,
     }
-    kept = {path.name: path.read_bytes() for path in TARGET.corpus()}
+    inputs = {**{path.name: path.read_bytes() for path in TARGET.corpus()}, **long}
+    marked = b"\nhost: a\r\ncontent-type: application/json\r\n%b%b\r\n"
     return {
-        name: data.replace(
-            b"\nhost: a\r\n",
-            b"\nhost: a\r\ncontent-type: application/json\r\n%b%b\r\n" % (_MARK, name.encode()),
-        )
-        for name, data in {**kept, **long}.items()
+        name: data.replace(b"\nhost: a\r\n", marked % (_MARK, name.encode())) for name, data in inputs.items()
     }
 
 
-class RecordingProxy:
-    """A TCP proxy in front of a worker; it records the bytes that the gateway sends, by connection."""
+@asynccontextmanager
+async def _recorded(worker_port: int, sent: list[bytearray]) -> AsyncIterator[str]:
+    """Give the URL of a TCP proxy in front of a worker; it adds the bytes of each connection to ``sent``."""
+    open_now: list[asyncio.StreamWriter] = []
 
-    def __init__(self, worker_port: int) -> None:
-        self.port = 0
-        self.sent: list[bytearray] = []
-        self._open: list[asyncio.StreamWriter] = []
-        self._worker_port = worker_port
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent.append(bytearray())
+        replies, worker = await asyncio.open_connection("127.0.0.1", worker_port)
+        open_now.extend((writer, worker))
+        await asyncio.gather(_copy(reader, worker, sent[-1]), _copy(replies, writer, bytearray()))
+        open_now.remove(writer)
+        open_now.remove(worker)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[RecordingProxy]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        async with server:
-            self.port = server.sockets[0].getsockname()[1]
-            yield self
-            for writer in self._open:
-                writer.close()
-            await until(lambda: not self._open)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sent = bytearray()
-        self.sent.append(sent)
-        replies, worker = await asyncio.open_connection("127.0.0.1", self._worker_port)
-        self._open += (writer, worker)
-        await asyncio.gather(_copy(reader, worker, sent), _copy(replies, writer, bytearray()))
-        self._open.remove(writer)
-        self._open.remove(worker)
-
-    def generates(self) -> dict[str, list[bytes]]:
-        """Return the bodies of generate requests by case; fail if any byte is not of a strict request."""
-        found: dict[str, list[bytes]] = defaultdict(list)
-        for sent in self.sent:
-            for target, case, body in _strict_requests(bytes(sent)):
-                if target.partition(b"?")[0] == b"/generate" and case:
-                    found[case].append(_OUR_ID.sub(b"", body))
-        return found
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for writer in open_now:
+            writer.close()
+        await until(lambda: not open_now)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen: bytearray) -> None:
@@ -96,6 +76,16 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seen
             writer.write(data)
             await writer.drain()
     writer.close()
+
+
+def _generates(sent: list[bytearray]) -> dict[str, list[bytes]]:
+    """Return the bodies of generate requests by case; fail if any byte is not of a strict request."""
+    found: dict[str, list[bytes]] = defaultdict(list)
+    for data in sent:
+        for target, case, body in _strict_requests(bytes(data)):
+            if target.partition(b"?")[0] == b"/generate" and case:
+                found[case].append(_OUR_ID.sub(b"", body))
+    return found
 
 
 def _strict_requests(sent: bytes) -> list[tuple[bytes, str, bytes]]:
@@ -144,28 +134,26 @@ def _wanted(data: bytes) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-async def test_hostile_bytes_get_a_reply_or_a_close_and_become_no_other_request(processes: int) -> None:
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_hostile_bytes_get_a_reply_or_a_close_and_become_no_other_request(processes: str) -> None:
     """Each request at the worker is in the bytes, and other requests are served."""
-    port = free_port()
-    async with SimServer("sglang", SimConfig()) as sim, RecordingProxy(sim.port).running() as proxy:
-        given = ["--worker", f"http://127.0.0.1:{proxy.port}", "--probe-interval-secs", "0.2"]
-        command = ["serve", "--host", "127.0.0.1", "--port", str(port), "--processes", str(processes), *given]
-        with running(*command, "--no-access-log") as process:
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+    sent: list[bytearray] = []
+    variables = {"DYN_HTTP_PROCESSES": processes, "DYN_PROBE_INTERVAL_SECS": "0.2", "DYN_ACCESS_LOG": "false"}
+    async with SimServer("sglang", SimConfig()) as sim, _recorded(sim.port, sent) as url:
+        async with served(url, **variables) as gateway:
+            async with httpx.AsyncClient(base_url=gateway.url, trust_env=False) as client:
                 await eventually(lambda: _serve(client), 30)
                 cases = _cases()
-                statuses = await asyncio.gather(*(_status(port, data) for data in cases.values()))
+                statuses = await asyncio.gather(*(_status(gateway.port, data) for data in cases.values()))
                 assert [each for each in zip(cases, statuses, strict=True) if each[1] not in ANSWERS] == []
-                got = proxy.generates()
+                got = _generates(sent)
                 for name, data in cases.items():
-                    wanted = _wanted(data)
-                    assert not Counter(got[name]) - Counter(wanted), name
+                    assert not Counter(got[name]) - Counter(_wanted(data)), name
                 assert got["sized"] and got["chunked"] and len(got["pipelined"]) == 4
                 await eventually(lambda: _idle(client))
                 assert await _serve(client)
-            process.terminate()
-            assert process.wait(20) == 0
+            gateway.process.terminate()
+            assert await gateway.process.wait() == 0
 
 
 async def _serve(client: httpx.AsyncClient) -> bool:

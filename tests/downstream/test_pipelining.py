@@ -15,6 +15,7 @@ from gateway.downstream.start_pacing import StartPacer
 from gateway.loop.stepper import CoroutineStepper
 from gateway.loop.write_batch import WriteBatch
 from gateway.proxy.lifecycle import Lifecycle
+from tests.downstream.raw import CHUNKED
 from tests.fuzz.wire import Wire
 
 
@@ -25,9 +26,10 @@ class Application:
         self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
         self.started: list[ServerRequest] = []
+        self.limits_reached: list[str] = []
 
     def limit_reached(self, limit: str) -> None:
-        raise AssertionError(limit)
+        self.limits_reached.append(limit)
 
     def direct_route(self, path: bytes, method: bytes) -> Any:
         return self.started.append
@@ -89,3 +91,30 @@ async def test_no_more_is_read_while_too_much_is_sent_ahead(
     assert wire.paused
     app.reply()
     assert not wire.paused and len(app.started) == 1
+
+
+INVALID = (CHUNKED + b"2;\n{}", b"POST / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", CHUNKED + b"x" * 9)
+
+
+@pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        *([data] for data in INVALID),
+        *([data[:-1], data[-1:]] for data in INVALID),
+        [b"GET /live HTTP/1.1\r\nx: ", b"y" * 300_000],
+    ],
+)
+async def test_requests_before_an_invalid_one_are_answered_and_it_is_not(
+    app: Application, wire: Wire, connection: ClientConnection, invalid: list[bytes], before: int
+) -> None:
+    """Its error would look like the reply to one of them."""
+    first, *later = invalid
+    for piece in (post("/a") * before + first, *later):
+        connection.data_received(piece)
+    for _ in range(before):
+        assert not wire.closed
+        assert app.reply() == b"/a"
+    assert wire.closed and not app.started
+    assert wire.written.count(b"HTTP/1.1 200 ") == wire.written.count(b"HTTP/1.1 ") == before
+    assert app.limits_reached == (["request_head_size"] if len(invalid[-1]) > 1000 else [])

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.downstream.head_rules import InvalidRequest
+from gateway.downstream.head_rules import InvalidRequest, origin_form
 from gateway.downstream.request import ServerRequest
 from gateway.downstream.request_parser import RequestParser
-from gateway.limits import DEFAULT_HEAD
+from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.stepper import CoroutineStepper
 from tests.downstream.raw import CHUNKED, OFFER, SMALL, TYPE, chunk, plain
 
@@ -77,6 +77,7 @@ _CODED = (
         HEAD + "\r\n".join((*OFFER, "")).encode() + b"transfer-encoding: gzip, chunked\r\n\r\n",
         POST + SIZED,
         HEAD + b"host: a\r\n" + SIZED,
+        HEAD.replace(b"1.1", b"1.0") + b"host: a\r\n" + SIZED,
         HEAD.replace(b"1.1", b"2.0") + SIZED,
         b"POST /generate\r\n\r\n",
     ],
@@ -146,3 +147,44 @@ def test_thousands_of_offers_in_one_read_are_all_requests() -> None:
     """Each needs a new parser, and recursion would exceed the stack."""
     offer = b"GET /live HTTP/1.1\r\nhost: g\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"
     assert len(parsed([offer * 3000]).requests) == 3000
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (b"http://host/generate?a=b", b"/generate?a=b"),
+        (b"http://host:1", b"/"),
+        (b"*", b"*"),
+        (b"host:443", b"host:443"),
+    ],
+)
+def test_absolute_url_becomes_its_path_and_query(target: bytes, path: bytes) -> None:
+    assert origin_form(target) == path
+
+
+@pytest.mark.parametrize("host", [b"", b"host: g\r\n"])
+def test_request_of_http_1_0_may_have_no_host(host: bytes) -> None:
+    [request] = parsed([POST.replace(b"1.1", b"1.0") + host + SIZED]).requests
+    assert (request.http11, request.persistent, body_of(request)) == (False, False, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reached"),
+    [
+        (HeadLimits(size=len("/generatehost: g\r\nx: y\r\n"), lines=2), None),
+        (HeadLimits(size=1000, lines=1), "request_head_lines"),
+        (HeadLimits(size=len("/generatehost: g\r\nx: y\r\n") - 1, lines=2), "request_head_size"),
+    ],
+)
+def test_head_is_accepted_up_to_its_limits_and_bytes_behind_it_do_not_count(
+    limits: HeadLimits, reached: str | None
+) -> None:
+    parser = RequestParser(cast(Any, None), limits)
+    data = HEAD + b"x: y\r\n\r\n" + HEAD
+    if reached is None:
+        parser.feed(data)
+        assert len(parser.requests) == 1
+        return
+    with pytest.raises(InvalidRequest) as rejected:
+        parser.feed(data)
+    assert (rejected.value.status, rejected.value.limit) == (431, reached)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import ssl
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +18,7 @@ from gateway.downstream.limits import OVER_LIMIT_IDLE_SECONDS, RESERVED_CONNECTI
 from gateway.downstream.tls import Acceptor
 from tests.security.certificates import Authority
 from tests.security.secured import client_of, secured
-from tests.support.gateway import RawClient, Rig, until
+from tests.support.gateway import RawClient, Rig, eventually, limit_hits, until
 from tests.support.processes import PATIENCE
 
 
@@ -39,11 +38,6 @@ async def _live(gateway: Rig, authority: Authority) -> bytes:
     head = await client.head()
     client.leave()
     return head[:12]
-
-
-async def _hits(gateway: Rig) -> str:
-    scrape = (await gateway.client.get("/metrics")).text
-    return next((line for line in scrape.splitlines() if 'limit="sockets"' in line), "")
 
 
 @pytest.mark.virtual_time
@@ -68,17 +62,14 @@ async def test_connection_over_the_limit_is_closed_before_its_handshake(authorit
         assert (await kept.head()).startswith(b"HTTP/1.1 200")
         for client in silent:
             client.leave(reset=True)
-        hits = [""]
 
-        async def counted() -> None:
-            while not hits[0]:
-                try:
-                    hits[0] = await _hits(gateway)
-                except httpx.TransportError:
-                    await asyncio.sleep(0.01)
+        async def counted() -> bool:
+            try:
+                return (await limit_hits(gateway)).get("sockets", 0) >= 1
+            except httpx.TransportError:
+                return False
 
-        await asyncio.wait_for(counted(), PATIENCE)
-        assert float(hits[0].split()[-1]) >= 1
+        await eventually(counted)
         kept.leave()
 
 
@@ -106,24 +97,16 @@ async def test_client_that_does_not_speak_tls_is_closed(
     assert "Traceback" not in caplog.text
 
 
-class _ShortOnce:
+class _ShortOnce(socket.socket):
     """A listening socket whose first accept fails because the process may open no more files."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-        self.refused = 0
-
-    def fileno(self) -> int:
-        return self._listener.fileno()
-
-    def close(self) -> None:
-        self._listener.close()
+    refused = 0
 
     def accept(self) -> tuple[socket.socket, Any]:
         if not self.refused:
             self.refused += 1
             raise OSError(errno.EMFILE, "Too many open files")
-        return self._listener.accept()
+        return super().accept()
 
 
 class _App:
@@ -137,21 +120,20 @@ async def test_accepting_pauses_after_a_shortage_of_files(
 ) -> None:
     """It does not fail again and again meanwhile."""
     monkeypatch.setattr(tls, "_SHORTAGE_PAUSE", 0.05)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.files())
     made: list[asyncio.Protocol] = []
 
     def make() -> asyncio.Protocol:
         made.append(asyncio.Protocol())
         return made[0]
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with _ShortOnce() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
         listener.setblocking(False)
-        short = _ShortOnce(listener)
-        acceptor = Acceptor(cast(socket.socket, short), context, make, cast(Any, _App()), ServerState())
+        acceptor = Acceptor(listener, authority.server(), make, cast(Any, _App()), ServerState())
         client = await RawClient.connect(listener.getsockname()[1], 2**16, authority.client())
         await until(lambda: bool(made))
-        assert (short.refused, caplog.text.count("Too many open files")) == (1, 1)
+        assert (listener.refused, caplog.text.count("Too many open files")) == (1, 1)
         client.leave()
         for _ in range(2):
             acceptor.close()

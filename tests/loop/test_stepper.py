@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -83,19 +84,12 @@ async def test_interrupt_of_a_running_coroutine_is_raised_at_its_next_wait() -> 
 
 
 async def test_futures_tasks_and_bare_yields_can_be_awaited() -> None:
-    loop = asyncio.get_running_loop()
-    future = loop.create_future()
-
-    async def answer() -> int:
-        await asyncio.sleep(0)
-        return 42
-
-    done = asyncio.Event()
+    future, done = asyncio.get_running_loop().create_future(), asyncio.Event()
 
     async def work(notes: list[Any]) -> None:
         notes.append(await future)
         await asyncio.sleep(0)
-        notes.append(await loop.create_task(answer()))
+        notes.append(await asyncio.ensure_future(asyncio.sleep(0, 42)))
         done.set()
 
     _, notes = stepped(work)
@@ -146,7 +140,7 @@ async def test_task_can_await_a_wakeup_and_be_cancelled() -> None:
         return "fired"
 
     for _ in range(2):
-        task = asyncio.get_running_loop().create_task(work())
+        task = asyncio.ensure_future(work())
         await asyncio.sleep(0)
         wakeup.fire()
         assert await task == "fired"
@@ -168,47 +162,39 @@ async def test_in_task_returns_the_result_or_raises_the_error() -> None:
 
     async def work(notes: list[Any]) -> None:
         notes.append(await in_task(good(), notes.append))
-        try:
+        with pytest.raises(Stop):
             await in_task(bad(), notes.append)
-        except Stop:
-            notes.append("bad")
         done.set()
 
     _, notes = stepped(work)
     await done.wait()
-    assert notes == [7, "bad", "ended"]
+    assert notes == [7, "ended"]
 
 
 async def test_in_task_is_cancelled_with_its_caller_and_a_late_result_is_discarded() -> None:
-    ended = asyncio.Event()
-    release = asyncio.Event()
+    cancelled, discarded = asyncio.Event(), asyncio.Queue[str]()
 
-    async def endless() -> int:
+    async def endless() -> str:
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
-        return 0
+            cancelled.set()
+        return "never"
 
     async def stubborn() -> str:
-        try:
-            await release.wait()
-        except asyncio.CancelledError:
-            pass
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
         return "late"
 
-    discarded: list[Any] = []
     for work_in_task in (endless, stubborn):
 
         async def work(notes: list[Any], wanted: Any = work_in_task) -> None:
-            await in_task(wanted(), discarded.append)
+            await in_task(wanted(), discarded.put_nowait)
 
         stepper, notes = stepped(work)
         await asyncio.sleep(0)
         with pytest.raises(Stop):
             stepper.interrupt(Stop())
         assert notes == ["ended"]
-    await ended.wait()
-    while not discarded:  # noqa: ASYNC110 - a few iterations, and there is no event to wait for
-        await asyncio.sleep(0)
-    assert discarded == ["late"]
+    await cancelled.wait()
+    assert await discarded.get() == "late" and discarded.empty()

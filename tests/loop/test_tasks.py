@@ -32,23 +32,28 @@ async def test_task_without_another_reference_runs_to_its_end() -> None:
 
 
 async def test_stop_cancels_all_and_waits_for_their_cleanup() -> None:
-    tasks, started, cleaned = Tasks(), asyncio.Event(), []
+    """Work that is restarted ends as well, also in a pause."""
+    tasks, cleaned = Tasks(), list[str]()
 
-    async def work(number: int) -> None:
+    async def work(name: str) -> None:
         try:
-            started.set()
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            cleaned.append(number)
+            cleaned.append(name)
 
-    for number in range(3):
-        tasks.spawn(work(number), "work")
-    await started.wait()
-    await tasks.stop()
-    assert sorted(cleaned) == [0, 1, 2]
-    assert len(tasks) == 0
-    await tasks.stop()
+    async def fail() -> None:
+        raise RuntimeError
+
+    for name in "abc":
+        tasks.spawn(work(name), "work")
+    tasks.keep_running(lambda: work("kept"), "work")
+    tasks.keep_running(fail, "fail")
+    await asyncio.sleep(0.1)
+    assert len(tasks) == 5
+    for _ in range(2):
+        await tasks.stop()
+    assert sorted(cleaned) == ["a", "b", "c", "kept"] and len(tasks) == 0
 
 
 async def test_wait_is_bounded_and_cancels_nothing() -> None:
@@ -124,24 +129,3 @@ async def test_pauses_grow_to_a_limit_and_start_again_after_a_long_run() -> None
 
     await Tasks().keep_running(work, "work")
     assert pauses == pytest.approx([0, 0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30, 0.5])
-
-
-async def test_restarted_work_ends_with_its_owner_also_in_a_pause() -> None:
-    tasks, cleaned = Tasks(), list[str]()
-
-    async def work() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await asyncio.sleep(0)
-            cleaned.append("work")
-
-    async def fail() -> None:
-        raise RuntimeError
-
-    tasks.keep_running(work, "work")
-    tasks.keep_running(fail, "fail")
-    await asyncio.sleep(0.1)
-    assert len(tasks) == 2
-    await tasks.stop()
-    assert cleaned == ["work"] and len(tasks) == 0
