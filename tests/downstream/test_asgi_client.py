@@ -139,7 +139,6 @@ async def test_disconnect_during_a_short_exchange_is_not_waited_for(
 
 
 async def test_disconnect_after_the_watch_is_not_reported(reasons: list[GatewayError]) -> None:
-    """Even if it was received already."""
     server = Server()
     watch = DisconnectWatch(server.receive, reasons.append)
     await asyncio.sleep(1)
@@ -187,7 +186,6 @@ async def test_complete_reply_has_its_length_if_it_may_have_a_body(
 
 
 async def test_lifespan_starts_and_stops_the_services() -> None:
-    """They start before start-up is confirmed and stop before shutdown is."""
     out: list[Message] = []
 
     class Background:

@@ -58,7 +58,6 @@ async def test_bytes_that_are_not_a_request_get_a_400_with_the_reason_and_a_clos
 async def test_fault_of_the_control_plane_is_a_500_without_details(
     where: tuple[type, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The traceback is logged."""
 
     def faulty(*_: object) -> None:
         raise RuntimeError("a secret")

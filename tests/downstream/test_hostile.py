@@ -78,7 +78,6 @@ async def test_disconnect_from_a_large_batch_aborts_each_prompt_over_few_connect
 async def test_shortage_of_sockets_is_reported_and_no_worker_is_blamed(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The workers stay ready, and serve once there are sockets again."""
     loop: Any = asyncio.get_running_loop()
     connect = loop.create_connection
     refused = 0
@@ -165,7 +164,6 @@ async def test_truncated_reply_to_http_1_0_ends_with_a_reset() -> None:
     [("/gener%61te", 200), ("/generate?a=/b", 200), ("HTTP://gw:80/generate", 200), ("https://gw/no", 404)],
 )
 async def test_target_leads_to_the_route_of_its_path(target: str, status: int) -> None:
-    """In absolute form, with escapes, and with a query."""
     async with connected() as (sim, gateway, client):
         client.writer.write(plain(SMALL, path=target))
         assert (await reply_of(client))[0] == status

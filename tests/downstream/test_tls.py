@@ -41,19 +41,29 @@ async def _live(gateway: Rig, authority: Authority) -> bytes:
 
 
 @pytest.mark.virtual_time
-async def test_handshake_has_the_time_limit_of_a_head(authority: Authority) -> None:
+@pytest.mark.parametrize(
+    ("settings", "count", "seconds"),
+    [({"header_timeout_secs": 5}, 1, 5), ({"max_connections": 1}, 2, OVER_LIMIT_IDLE_SECONDS)],
+    ids=["usual", "reserved"],
+)
+async def test_handshake_has_the_time_limit_of_a_head_and_less_on_a_reserved_connection(
+    settings: dict[str, int], count: int, seconds: float, authority: Authority
+) -> None:
     """Other clients are served meanwhile."""
-    async with secured(authority, header_timeout_secs=5) as gateway:
+    async with secured(authority, **settings) as gateway:
         started = time.monotonic()
-        [silent] = await _silent(gateway, 1)
-        assert await _live(gateway, authority) == b"HTTP/1.1 200"
-        assert await silent.reader.read() == b""
-        assert time.monotonic() - started == pytest.approx(5, abs=0.1)
-        silent.leave()
+        *others, last = await _silent(gateway, count)
+        if not others:
+            assert await _live(gateway, authority) == b"HTTP/1.1 200"
+        assert await last.reader.read() == b""
+        assert time.monotonic() - started == pytest.approx(seconds, abs=0.1)
+        for client in others:
+            assert not client.reader.at_eof()
+            client.leave()
+        last.leave()
 
 
 async def test_connection_over_the_limit_is_closed_before_its_handshake(authority: Authority) -> None:
-    """It is counted; clients that were connected before are served."""
     async with secured(authority, max_connections=2) as gateway:
         kept = await client_of(gateway, authority)
         silent = await _silent(gateway, RESERVED_CONNECTIONS + 2)
@@ -71,18 +81,6 @@ async def test_connection_over_the_limit_is_closed_before_its_handshake(authorit
 
         await eventually(counted)
         kept.leave()
-
-
-@pytest.mark.virtual_time
-async def test_handshake_of_a_reserved_connection_has_less_time(authority: Authority) -> None:
-    async with secured(authority, max_connections=1) as gateway:
-        started = time.monotonic()
-        first, reserved = await _silent(gateway, 2)
-        assert await reserved.reader.read() == b""
-        assert time.monotonic() - started == pytest.approx(OVER_LIMIT_IDLE_SECONDS, abs=0.1)
-        assert not first.reader.at_eof()
-        for client in (first, reserved):
-            client.leave()
 
 
 async def test_client_that_does_not_speak_tls_is_closed(
@@ -118,7 +116,6 @@ class _App:
 async def test_accepting_pauses_after_a_shortage_of_files(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It does not fail again and again meanwhile."""
     monkeypatch.setattr(tls, "_SHORTAGE_PAUSE", 0.05)
     made: list[asyncio.Protocol] = []
 

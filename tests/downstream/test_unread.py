@@ -94,7 +94,6 @@ async def test_unread_reply_is_buffered_up_to_one_and_a_half_mebibytes_or_one_ev
 
 @pytest.mark.virtual_time
 async def test_reply_that_is_read_with_pauses_is_not_truncated() -> None:
-    """Each pause is shorter than the limit, all of them together are longer."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, unread_timeout_secs=6) as gateway:
         sim.behave(HUGE)
         async with raw_client(gateway, limit=4096) as client:
@@ -108,7 +107,6 @@ async def test_reply_that_is_read_with_pauses_is_not_truncated() -> None:
 
 @pytest.mark.virtual_time
 async def test_pipelined_requests_whose_replies_are_not_read_end_as_well() -> None:
-    """So does a connection that is to be closed after its reply."""
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(sim.url, unread_timeout_secs=2, keep_alive_timeout_secs=2) as gateway:
             for last in (b"", b"connection: close\r\n"):

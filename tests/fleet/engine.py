@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,6 +42,13 @@ class EchoFormat:
         return WorkerLoad(int(reply.body), 0) if reply.status == 200 else None
 
 
+Answer = tuple[int, bytes] | None
+Answers = Mapping[str, Answer]
+GOOD: Answers = {
+    "/info": (200, b"echo m"), "/models": (200, b"[]"), "/health": (200, b""), "/load": (404, b"")
+}  # fmt: skip
+
+
 class Engine:
     """An HTTP server. ``answers`` maps a path to a status and a body.
 
@@ -49,12 +56,7 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, bytes] | None] = {
-            "/info": (200, b"echo m"),
-            "/models": (200, b"[]"),
-            "/health": (200, b""),
-            "/load": (404, b""),
-        }
+        self.answers: dict[str, Answer] = {}
         self.extra = b""
         self.requests: list[bytes] = []
         self.at_once = 0
@@ -107,10 +109,8 @@ class Engine:
                 if answer is None:
                     return writer.transport.abort()
                 status, body = answer
-                writer.write(
-                    b"HTTP/1.1 %d X\r\n%bcontent-length: %d\r\n\r\n" % (status, self.extra, len(body))
-                )
-                writer.write(body)
+                head = b"HTTP/1.1 %d X\r\n%bcontent-length: %d\r\n\r\n" % (status, self.extra, len(body))
+                writer.write(head + body)
                 await writer.drain()
             else:
                 await reader.read()  # until the prober gives up
@@ -131,10 +131,13 @@ def connected(worker: Worker) -> Worker:
 
 
 @asynccontextmanager
-async def engine(set_up: Callable[[Engine], None] = lambda _: None) -> AsyncIterator[Engine]:
+async def engine(
+    answers: Answers | None = None, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Engine]:
+    """Run an engine with these ``answers`` beside its good ones; {}: with none."""
     made = Engine()
-    set_up(made)
-    await made.start()
+    made.answers = {} if answers == {} else {**GOOD, **(answers or {})}
+    await made.start(tls)
     try:
         yield made
     finally:

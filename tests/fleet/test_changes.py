@@ -26,7 +26,6 @@ def test_follower_that_stopped_gets_nothing_and_is_not_referenced() -> None:
 
 
 def test_full_backlog_is_replaced_by_none() -> None:
-    """What comes after it is kept, and other followers miss nothing; forgetting empties it."""
     followers = Followers()
     with followers.follow() as slow, followers.follow() as swift:
         for _ in range(BACKLOG):

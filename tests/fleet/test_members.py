@@ -42,7 +42,6 @@ async def cordon(members: FleetMembership) -> None:
 
 
 async def test_admitted_worker_is_a_member_that_is_probed_once() -> None:
-    """Another record of it makes no second one, and a known one changes nothing."""
     members, fleet, watch = made()
     worker = members.admit(A)
     members.refresh(WorkerRecord(A.url))
@@ -54,7 +53,6 @@ async def test_admitted_worker_is_a_member_that_is_probed_once() -> None:
 
 
 async def test_record_cordons_its_worker_until_it_changes() -> None:
-    """An equal record does not cordon a worker that was uncordoned in the meantime."""
     members, fleet, _ = made()
     cordoned = WorkerRecord(A.url, cordoned=True)
     worker = members.admit(cordoned)
@@ -141,7 +139,6 @@ async def test_worker_whose_record_is_removed_for_a_moment_stays_paused(way: str
 
 @pytest.mark.parametrize("removed_first", [False, True])
 async def test_dismissed_worker_has_no_cordons_when_it_is_registered_again(removed_first: bool) -> None:
-    """Also if the store reported first that its record was removed."""
     members, _, _ = made()
     members.admit(A)
     await cordon(members)
@@ -157,7 +154,6 @@ async def test_dismissed_worker_has_no_cordons_when_it_is_registered_again(remov
     [("one", "two", False), ("one", "one", True), ("one", "", True), ("", "two", True)],
 )
 async def test_another_incarnation_has_no_cordons(before: str, after: str, held: bool, away: bool) -> None:
-    """Whether the moment without a record was noticed or not."""
 
     def pod(uid: str) -> WorkerRecord:
         return WorkerRecord(A.url, labels={INCARNATION: uid} if uid else {})

@@ -127,7 +127,6 @@ async def test_requests_for_another_model_do_not_wait_for_each_other() -> None:
 
 
 async def test_first_usable_worker_does_not_get_all_queued_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that becomes usable a moment later gets its share."""
     monkeypatch.setattr(queues, "ROUND", 4)
     async with stage() as it:
         with it.requests(*map(str, range(20))):
@@ -202,11 +201,7 @@ async def test_change_that_was_not_reported_is_noticed(monkeypatch: pytest.Monke
             assert it.served == [("a", worker)] and away.in_flight == 0
 
 
-# -- workers that may have so many at once
-
-
 async def test_request_waits_for_a_slot_as_long_as_it_takes_and_gets_it_in_its_turn() -> None:
-    """However short the limit of waiting for a usable worker is."""
     async with stage(most=1, seconds=0.01) as it:
         it.ready("w")
         worker = it.lease()

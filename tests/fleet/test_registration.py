@@ -112,7 +112,6 @@ async def test_uncordon_ends_every_cordon() -> None:
 
 
 async def test_changes_without_a_record_are_sent_to_the_other_processes() -> None:
-    """A pinned worker is cordoned, uncordoned, removed and registered again in all of them."""
     sent: list[Changes] = []
 
     async def send_to_peers(updates: Updates) -> None:

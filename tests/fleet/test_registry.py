@@ -48,13 +48,9 @@ def notes() -> Notes:
     return Notes()
 
 
-# -- who may serve
-
-
 @pytest.mark.parametrize("state", WorkerState)
 @pytest.mark.parametrize("model", [None, "m", "other"])
 def test_only_usable_workers_are_leased(state: WorkerState, model: str | None) -> None:
-    """One that is ready, or busy or suspect and the only one; in any other state it gets no request."""
     fleet = fleet_with(member("a", "m", state=state))
     if state in USABLE:
         fleet.lease(CAPABILITY, model)
@@ -105,12 +101,8 @@ def test_other_capability_is_not_leased() -> None:
     assert fleet.lease("other", None).url == "http://a:1"
 
 
-# -- leases
-
-
 @given(st.lists(st.integers(0, 9), max_size=60))
 def test_leases_are_exact(steps: list[int]) -> None:
-    """After any order of leases and releases each worker has the right count."""
     fleet = fleet_with(member("a"), member("b"), member("c"))
     held: list[Worker] = []
     for step in steps:
@@ -123,7 +115,6 @@ def test_leases_are_exact(steps: list[int]) -> None:
 
 @pytest.mark.parametrize("key", [None, "k"])
 def test_worker_that_was_tried_is_not_leased_again(key: str | None) -> None:
-    """Each try leases another worker, until there is none; then nothing is leased."""
     fleet = fleet_with(*(member(name, "m") for name in "abc"))
     tried: list[Worker] = []
     for _ in range(3):
@@ -135,7 +126,6 @@ def test_worker_that_was_tried_is_not_leased_again(key: str | None) -> None:
 
 @pytest.mark.parametrize("mode", POLICIES)
 def test_key_goes_home_whatever_the_policy(mode: str, notes: Notes) -> None:
-    """A request without a key goes by the policy, and is not counted."""
     fleet = fleet_with(*map(member, "abcd"), policy=POLICIES[mode](Random(0)), metrics=notes)
     for key in map(str, range(20)):
         assert len({fleet.lease(CAPABILITY, None, (), key).url for _ in range(3)}) == 1
@@ -175,7 +165,6 @@ def test_home_of_a_key_is_among_those_that_serve_its_model(notes: Notes) -> None
 
 @pytest.mark.parametrize("factor", [0, 1.5])
 def test_home_without_a_free_slot_is_passed_over(factor: float, notes: Notes) -> None:
-    """Whatever the factor is; no worker has more leases than allowed."""
     affinity = RendezvousAffinity(factor)
     fleet = fleet_with(*map(member, "ab"), most_in_flight=2, affinity=affinity, metrics=notes)
     homes = [fleet.lease(CAPABILITY, None, (), "k") for _ in range(4)]
@@ -194,9 +183,6 @@ def test_home_that_is_not_usable_is_unavailable_although_others_are_full(notes: 
     first, second = (fleet.lease(CAPABILITY, None, (), "k") for _ in range(2))
     assert len({home, first, second}) == 3
     assert notes.placements == [Placement.HOME] + [Placement.UNAVAILABLE] * 2
-
-
-# -- models
 
 
 @pytest.mark.parametrize(
@@ -253,9 +239,6 @@ def test_models_that_usable_workers_serve_are_listed_once() -> None:
     assert fleet.models()["m"] is a.infos["echo"]
 
 
-# -- connections
-
-
 class IdleConnection:
     """A connection that could carry another request."""
 
@@ -269,7 +252,6 @@ class IdleConnection:
 
 
 async def test_pool_of_a_worker_that_leaves_keeps_no_connection() -> None:
-    """Nor does that of a fleet that was closed."""
     a, b = member("a"), member("b")
     fleet = fleet_with(a, b)
     fleet.drain(a)
@@ -329,9 +311,6 @@ def test_worker_that_left_causes_no_more_changes(replaced: bool) -> None:
         assert followed(changes) == []
 
 
-# -- cordons
-
-
 def weighed(least: str | None, version: str | None) -> tuple[Fleet, Worker]:
     """A worker that reports its weight version, in a fleet that wants ``least``."""
     worker = worker_at("http://a:1")
@@ -353,7 +332,6 @@ def describe(fleet: Fleet, worker: Worker, version: str | None) -> None:
 
 
 def test_worker_is_ready_once_its_last_cordon_ends() -> None:
-    """Each cordon ends by itself; probes end none."""
     a = member("a", "m")
     fleet = fleet_with(a)
     fleet.cordon(a, CordonSource.OWNER, "mine")
@@ -384,7 +362,6 @@ def test_worker_that_is_cordoned_while_it_does_not_serve_comes_back_cordoned(sta
 
 
 def test_worker_is_cordoned_while_its_weights_are_too_old() -> None:
-    """From the start on, again after it fell back, and not without the setting."""
     fleet, worker = weighed("5", "4")
     assert shown(worker) == ("held", "its weight version is 4, and 5 is wanted")
     for version, state in (("5", "ready"), ("4", "held"), ("6", "ready")):
@@ -395,7 +372,6 @@ def test_worker_is_cordoned_while_its_weights_are_too_old() -> None:
 
 
 def test_new_weights_end_the_cordon_of_the_owner() -> None:
-    """But not one that was made although the weights were new."""
     fleet, worker = weighed("5", "4")
     for version, state in (("5", "ready"), ("6", "held")):
         fleet.cordon(worker, CordonSource.OWNER, "mine")
@@ -415,9 +391,6 @@ def test_worker_that_was_uncordoned_keeps_the_weights_it_has() -> None:
     worker.allowed_weights = NO_WEIGHTS
     describe(fleet, worker, "3")
     assert shown(worker)[0] == "held"
-
-
-# -- leaving
 
 
 def test_worker_that_drains_leaves_with_its_last_lease() -> None:

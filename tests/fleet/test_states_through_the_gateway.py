@@ -54,22 +54,6 @@ async def test_engine_that_was_paused_directly_answers_later_and_is_not_dead() -
             await until(lambda: worker.state is WorkerState.READY)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_restarted_engine_serves_again(kind: str) -> None:
-    """It is dead in between, and its load is forgotten."""
-    async with rig(probe_interval_secs=0.1) as rigged:
-        async with SimServer(kind, SimConfig()) as first:
-            await rigged.client.post("/workers", json={"url": first.url})
-            worker = rigged.app.fleet.workers[0]
-            await until(lambda: worker.state is WorkerState.READY)
-            assert (await generate(rigged, kind)).status_code == 200
-        await until(lambda: worker.state is WorkerState.DEAD)
-        assert (worker.in_flight, worker.foreign_requests, worker.reported) == (0, 0, None)
-        async with SimServer(kind, SimConfig(port=int(first.url.rsplit(":", 1)[1]))):
-            await until(lambda: worker.state is WorkerState.READY)
-            assert (await generate(rigged, kind)).status_code == 200
-
-
 async def test_every_transition_is_counted_in_the_metrics() -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
         await rigged.client.post(f"/workers/{sim.url}/cordon")

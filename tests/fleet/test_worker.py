@@ -12,7 +12,6 @@ def info(**facts: object) -> WorkerInfo:
 
 
 def test_format_sees_the_prefix_the_key_and_its_own_info() -> None:
-    """One that did not identify the worker sees the info of its engine."""
     worker = Worker(Address.parse("http://worker/p/"), authorization=b"Bearer secret")
     assert worker.view("relayed").info is None
     worker.infos = {"one": info(usable=False), "two": info(engine="theirs")}

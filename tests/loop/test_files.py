@@ -11,7 +11,6 @@ from gateway.loop.files import open_regular
 
 
 def test_pipe_and_device_are_refused_without_blocking(tmp_path: Path) -> None:
-    """Also at the end of a link; a regular file at the end of a link is opened."""
     pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
     os.mkfifo(pipe)
     link.symlink_to(pipe)

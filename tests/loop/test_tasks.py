@@ -32,7 +32,6 @@ async def test_task_without_another_reference_runs_to_its_end() -> None:
 
 
 async def test_stop_cancels_all_and_waits_for_their_cleanup() -> None:
-    """Work that is restarted ends as well, also in a pause."""
     tasks, cleaned = Tasks(), list[str]()
 
     async def work(name: str) -> None:
@@ -86,7 +85,6 @@ async def test_failure_is_logged_under_the_name_and_ends_no_other_task(
 
 
 async def test_work_that_fails_is_restarted_and_its_owner_notified(caplog: pytest.LogCaptureFixture) -> None:
-    """One line for each failure; the traceback is at the level of debugging."""
     caplog.set_level(logging.DEBUG)
     tasks, reasons, runs = Tasks(), list[str](), 0
 

@@ -46,7 +46,6 @@ async def failure(connection: Connection) -> tuple[bytes, Exception]:
 async def test_complete_reply_frees_the_connection_for_another_request(
     listener: Listener, reply: bytes, reusable: bool
 ) -> None:
-    """Unless the worker said that it closes the connection."""
     connection, peer = await listener.asked()
     await peer.send(reply)
     assert (await connection.head()).status == 200
@@ -207,7 +206,6 @@ async def test_request_on_a_connection_that_its_peer_had_closed_was_not_received
 async def test_peer_that_closed_only_its_sending_side_may_have_received_the_request(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may still read."""
     monkeypatch.setattr(receipt_proof, "REFUSAL_WAIT", 0.02)
     connection, peer = await listener.pair()
     await served(connection, peer)

@@ -60,7 +60,6 @@ async def test_connection_that_is_given_back_in_the_middle_of_a_reply_is_closed(
 
 @pytest.mark.virtual_time
 async def test_idle_connection_is_used_for_3_5_s_and_then_closed(listener: Listener) -> None:
-    """Also if nothing is taken from the pool, and each at its own time."""
     assert MAX_IDLE_SECONDS == 3.5
     async with pooled(listener) as pool:
         (old, old_peer), (fresh, fresh_peer) = [await opened(pool, listener) for _ in range(2)]
@@ -105,7 +104,6 @@ async def test_connection_that_its_peer_closed_is_not_taken(listener: Listener) 
 
 
 async def test_closed_pool_keeps_no_connection(listener: Listener) -> None:
-    """One in use stays open until it is given back."""
     async with pooled(listener) as pool:
         (idle, idle_peer), (out, out_peer) = [await opened(pool, listener) for _ in range(2)]
         pool.give_back(idle)

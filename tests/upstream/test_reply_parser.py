@@ -155,9 +155,6 @@ def test_bytes_before_a_malformed_chunk_are_given(name: str) -> None:
     assert b"".join(parser.chunks).startswith(before)
 
 
-# -- limits
-
-
 def test_head_may_have_as_many_lines_as_the_limit() -> None:
     lines = b"".join(b"x-%d: %b\r\n" % (number, b"v" * 1000) for number in range(255))
     parser, error = parsed(OK + lines + FIVE)

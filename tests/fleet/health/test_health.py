@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
@@ -18,9 +17,8 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
-from gateway.routing.policy import LeastInFlight
-from gateway.upstream.address import Address
-from tests.fleet.engine import EchoFormat, Engine, engine
+from tests.fleet.engine import Answers, EchoFormat, Engine, engine
+from tests.fleet.support import fleet_with, worker_at
 from tests.support.gateway import until
 from tests.support.processes import free_port
 
@@ -39,19 +37,11 @@ async def watched(
     *workers: Worker,
     interval: float = 0.02,
     recovery: float = 0.01,
-    answer_timeout: float = 5.0,
     formats: tuple[Any, ...] = (ECHO,),
-    on_unreachable: Callable[[Worker], object] = lambda worker: None,
+    **options: Any,
 ) -> AsyncIterator[tuple[Health, Fleet]]:
-    fleet = Fleet(LeastInFlight(Random(0)), 5.0)
-    health = Health(
-        fleet,
-        formats,
-        interval,
-        recovery=recovery,
-        answer_timeout=answer_timeout,
-        on_unreachable=on_unreachable,
-    )
+    fleet = fleet_with()
+    health = Health(fleet, formats, interval, recovery=recovery, **options)
     for worker in workers:
         fleet.add(worker)
         health.watch(worker)
@@ -63,24 +53,36 @@ async def watched(
 
 
 @asynccontextmanager
-async def ready(**options: Any) -> AsyncIterator[tuple[Engine, Worker, Health, Fleet]]:
-    """Watch one worker, which is ready."""
-    async with engine() as server:
-        worker = server.worker()
+async def probed(
+    answers: Answers | None = None, *, declared: str | None = None, **options: Any
+) -> AsyncIterator[tuple[Engine, Worker, Health, Fleet]]:
+    """Watch one worker, which gives these ``answers``, {}: none at all."""
+    async with engine(answers) as server:
+        worker = server.worker(declared_format=declared)
         async with watched(worker, **options) as (health, fleet):
-            await becomes(worker, READY)
             yield server, worker, health, fleet
+
+
+@asynccontextmanager
+async def ready(
+    answers: Answers | None = None, **options: Any
+) -> AsyncIterator[tuple[Engine, Worker, Health, Fleet]]:
+    """Watch one worker, which is ready."""
+    async with probed(answers, **options) as watching:
+        await becomes(watching[1], READY)
+        yield watching
+
+
+def nobody() -> Worker:
+    """A worker at whose URL nothing listens."""
+    return worker_at(f"http://127.0.0.1:{free_port()}")
 
 
 async def becomes(worker: Worker, state: WorkerState) -> None:
     await until(lambda: worker.state is state)
 
 
-# -- what is found
-
-
 async def test_worker_that_answers_its_probes_is_ready() -> None:
-    """With what it reported of itself; every format is asked, but each question is sent once."""
     async with ready(interval=NEVER, formats=(ECHO, OTHER)) as (server, worker, _, fleet):
         assert {name: info.models for name, info in worker.infos.items()} == {"echo": ("m",)}
         assert worker.reason == ""
@@ -89,66 +91,52 @@ async def test_worker_that_answers_its_probes_is_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "only", "reason"),
+    ("answers", "only", "reason"),
     [
-        ((403, b"echo"), None, "status 403"),
-        ((200, b"<html>"), None, "it does not speak echo or other"),
-        ((200, b"echo m"), "other", "it does not speak other"),
-        ((200, b"echo m"), "ecko", "no format 'ecko'"),
+        ({"/info": (403, b"echo")}, None, "status 403"),
+        ({"/info": (200, b"<html>")}, None, "it does not speak echo or other"),
+        ({"/info": (200, b"echo m")}, "other", "it does not speak other"),
+        ({"/info": (200, b"echo m")}, "ecko", "no format 'ecko'"),
+        ({}, None, "it gave no answer to any probe"),
+        (None, None, "nothing listens"),
     ],
 )
 async def test_worker_that_cannot_serve_is_joining_and_says_why(
-    answer: tuple[int, bytes], only: str | None, reason: str
+    answers: Answers | None, only: str | None, reason: str
 ) -> None:
-    """It is not able to, is no known engine, or not the one it was declared to be."""
-    async with engine(lambda server: server.answers.update({"/info": answer})) as server:
-        worker = server.worker(declared_format=only)
-        async with watched(worker, formats=(ECHO, OTHER)):
-            await until(lambda: reason in worker.reason)
-            assert worker.state is JOINING
+    """It is not able to, is no known engine, not the one it was declared to be, or not there."""
+    options: Any = {"formats": (ECHO, OTHER), "answer_timeout": 0.02}
+    async with probed(answers, declared=only, **options) as (server, worker, _, _):
+        if answers is None:
+            server.stop()
+        await until(lambda: reason in worker.reason)
+        await asyncio.sleep(0.1)
+        assert worker.state is JOINING and reason in worker.reason
+        if answers and only is None:
             server.answers["/info"] = (200, b"echo m")
-            if only is None:
-                await becomes(worker, READY)
-                assert worker.reason == ""
-
-
-async def test_worker_that_never_listened_is_joining_and_says_so() -> None:
-    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
-    async with watched(worker):
-        await until(lambda: "nothing listens" in worker.reason)
-        await asyncio.sleep(0.03)
-        assert worker.state is JOINING
-
-
-async def test_worker_that_never_answered_is_joining_and_says_so() -> None:
-    async with engine(lambda server: server.answers.clear()) as server:
-        worker = server.worker()
-        async with watched(worker, answer_timeout=0.01):
-            await until(lambda: server.count("/info") > 3)
-            assert worker.state is JOINING
-            assert worker.reason == "it gave no answer to any probe"
-
-
-# -- what changes
+            await becomes(worker, READY)
+            assert worker.reason == ""
 
 
 @pytest.mark.parametrize("interval", [0.02, NEVER])
 async def test_refused_probe_is_death_at_once_and_the_worker_is_back_within_a_second(interval: float) -> None:
-    """However rarely ready workers are probed."""
+    """However rarely ready workers are probed. Its load is forgotten."""
     assert module.RECOVERY_INTERVAL < 1
-    async with ready(interval=interval) as (server, worker, health, _):
+    async with ready({"/load": (200, b"7")}, interval=interval) as (server, worker, health, _):
         for _ in range(2):
+            await until(lambda: worker.foreign_requests == 7)
             server.stop()
             health.report_failure(worker, refused=False)
             await becomes(worker, DEAD)
             assert "nothing listens" in worker.reason
+            assert (worker.foreign_requests, worker.reported) == (0, None)
             await server.start()
             await becomes(worker, READY)
 
 
 @pytest.mark.parametrize("answer", [(503, b""), (500, b""), None], ids=["503", "500", "broken"])
 async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | None) -> None:
-    """One makes it suspect, and a good one between them clears it."""
+    """One makes it suspect, and a good one between them clears it, as does a missing health route."""
     async with ready(interval=NEVER, recovery=0.2) as (server, worker, health, _):
 
         async def probe(answered: tuple[int, bytes] | None) -> None:
@@ -156,66 +144,55 @@ async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | 
             health.report_failure(worker, refused=False)
             await server.asked("/health")
 
-        await probe(answer)
-        await until(lambda: worker.vitals.failed_probes == 1)
-        assert worker.state is SUSPECT
-        await probe((200, b""))
-        await becomes(worker, READY)
-        assert (worker.vitals.failed_probes, worker.reason) == (0, "")
-        await probe(answer)
-        await becomes(worker, DEAD)
+        for good in ((200, b""), (404, b"")):
+            await probe(answer)
+            await until(lambda: worker.vitals.failed_probes == 1)
+            assert worker.state is SUSPECT
+            await probe(good)
+            await becomes(worker, READY)
+            assert (worker.vitals.failed_probes, worker.reason) == (0, "")
+        for state in (SUSPECT, DEAD):
+            await probe(answer)
+            await becomes(worker, state)
         assert worker.reason == "its health probe failed"
 
 
-async def test_missing_health_route_is_a_good_answer() -> None:
-    async with engine() as server:
-        server.answers["/health"] = (404, b"")
-        worker = server.worker()
-        async with watched(worker, interval=0.001):
-            await until(lambda: server.count("/health") > 4)
-            assert worker.state is READY
-            assert worker.vitals.failed_probes == 0
-
-
 async def test_missing_answer_to_a_description_makes_a_worker_suspect() -> None:
-    """It keeps what is known of it."""
     async with ready(interval=0.001) as (server, worker, _, _):
         server.answers["/info"] = None
         await becomes(worker, SUSPECT)
         assert worker.infos
-        server.answers["/info"] = (200, b"echo m")
+        server.answers["/info"] = (200, b"echo n")
         await becomes(worker, READY)
         assert worker.vitals.failed_probes == 0
-
-
-async def test_model_that_a_worker_loads_is_found() -> None:
-    async with ready(interval=0.001) as (server, worker, _, _):
-        server.answers["/info"] = (200, b"echo n")
         await until(lambda: worker.infos["echo"].models == ("n",))
         assert server.count("/health") > server.count("/info")
 
 
 async def test_refused_request_is_death_at_once_and_a_broken_reply_is_not() -> None:
-    async with ready(interval=NEVER) as (_, worker, health, fleet):
+    """Both are probed soon, even while replies arrive."""
+    async with ready(interval=NEVER) as (server, worker, health, fleet):
+        worker.vitals.last_reply_at = float("inf")
         health.report_failure(worker, refused=False)
         assert worker.state is SUSPECT
         assert list(fleet.usable("echo-generate")) == [worker]
+        await server.asked("/health")
+        await becomes(worker, READY)
         health.report_failure(worker, refused=True)
         assert worker.state is DEAD
         assert not fleet.usable("echo-generate")
         await becomes(worker, READY)
 
 
-@pytest.mark.parametrize("state", [JOINING, DEAD])
-async def test_refused_request_changes_no_worker_that_does_not_serve(state: WorkerState) -> None:
-    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+@pytest.mark.parametrize("state", [JOINING, DEAD, WorkerState.DRAINING])
+async def test_late_reports_change_no_worker_that_does_not_serve(state: WorkerState) -> None:
+    worker = nobody()
     worker.state, worker.reason = state, "before"
     async with watched() as (health, _):
-        health.report_failure(worker, refused=True)
+        health.report_busy(worker, 503, None)
+        if state is not WorkerState.DRAINING:
+            health.report_failure(worker, refused=True)
         assert (worker.state, worker.reason) == (state, "before")
-
-
-# -- pace
 
 
 async def test_replies_make_health_questions_superfluous_but_no_descriptions() -> None:
@@ -231,37 +208,27 @@ async def test_replies_make_health_questions_superfluous_but_no_descriptions() -
 
 async def test_complete_reply_clears_a_failed_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DESCRIBE_EVERY", 10**9)
-    async with engine() as server:
-        worker = server.worker()
+    async with probed(interval=0.002) as (server, worker, _, _):
         worker.vitals.last_reply_at = float("inf")
-        async with watched(worker, interval=0.002):
-            await becomes(worker, READY)
-            worker.vitals.failed_probes = 1
-            await until(lambda: worker.vitals.failed_probes == 0, 2.0)
-            assert (server.count("/info"), server.count("/health")) == (1, 1)
-
-
-async def test_reported_failure_is_probed_although_replies_arrive() -> None:
-    async with ready(interval=NEVER) as (server, worker, health, _):
-        worker.vitals.last_reply_at = float("inf")
-        health.report_failure(worker, refused=False)
-        await server.asked("/health")
+        await becomes(worker, READY)
+        worker.vitals.failed_probes = 1
+        await until(lambda: worker.vitals.failed_probes == 0, 2.0)
+        assert (server.count("/info"), server.count("/health")) == (1, 1)
 
 
 async def test_worker_that_hangs_delays_no_probe_of_others() -> None:
-    async with engine(lambda server: server.answers.clear()) as slow, engine() as quick:
+    async with engine({}) as slow, engine() as quick:
         hanging, worker = slow.worker(), quick.worker()
         async with watched(hanging, worker, answer_timeout=NEVER):
             await until(lambda: quick.count("/health") > 5)
             assert worker.state is READY
-            assert slow.count("/info") == 1
+            assert slow.count("/info") == slow.at_once == 1
+        await until(lambda: slow.at_once == 0)
 
 
 async def test_one_probe_at_a_time_runs_on_a_worker() -> None:
-    """However often a failure is reported, it is watched again or falls due."""
     async with ready(interval=0.001, recovery=0.001) as (server, worker, health, _):
-        server.most_at_once = 0
-        before = len(server.requests)
+        server.most_at_once, before = 0, len(server.requests)
         async with asyncio.timeout(5):
             while len(server.requests) < before + 30:
                 health.report_failure(worker, refused=False)
@@ -272,18 +239,11 @@ async def test_one_probe_at_a_time_runs_on_a_worker() -> None:
 
 async def test_worker_is_not_probed_as_often_as_failures_are_reported() -> None:
     async with ready(interval=NEVER) as (server, worker, health, _):
-        async with asyncio.TaskGroup() as group:
-            third = group.create_task(_asked_times(server, "/health", 3))
-            start = asyncio.get_running_loop().time()
-            while not third.done():
-                health.report_failure(worker, refused=False)
-                await asyncio.sleep(0.001)
-        assert asyncio.get_running_loop().time() - start >= 2 * module.MIN_INTERVAL
-
-
-async def _asked_times(server: Engine, path: str, times: int) -> None:
-    for _ in range(times):
-        await server.asked(path)
+        start, before = time.monotonic(), server.count("/health")
+        while server.count("/health") < before + 3:
+            health.report_failure(worker, refused=False)
+            await asyncio.sleep(0.001)
+        assert time.monotonic() - start >= 2 * module.MIN_INTERVAL
 
 
 async def test_forgotten_worker_is_not_probed() -> None:
@@ -292,8 +252,8 @@ async def test_forgotten_worker_is_not_probed() -> None:
         server.answers.clear()  # the next probe hangs
         await until(lambda: server.at_once > 0)
         fleet.drain(worker)
-        health.forget(worker)
-        health.forget(worker)
+        for _ in range(2):
+            health.forget(worker)
         await until(lambda: server.at_once == 0)
         asked = len(server.requests)
         health.report_failure(worker, refused=False)
@@ -302,52 +262,19 @@ async def test_forgotten_worker_is_not_probed() -> None:
         assert worker.state is WorkerState.GONE
 
 
-async def test_worker_with_the_url_of_a_forgotten_one_is_probed() -> None:
-    async with engine() as server:
-        old, new = server.worker(), server.worker()
-        async with watched(old, interval=NEVER) as (health, fleet):
-            await becomes(old, READY)
-            health.forget(old)
-            fleet.add(new)
-            health.watch(new)
-            await becomes(new, READY)
-            assert server.count("/info") == 2
-
-
-async def test_stop_ends_every_probe() -> None:
-    async with engine(lambda server: server.answers.clear()) as server:
-        async with watched(server.worker(), answer_timeout=NEVER):
-            await until(lambda: server.at_once > 0)
-        await until(lambda: server.at_once == 0)
-
-
 async def test_format_that_raises_on_an_answer_is_logged_and_counts_as_a_failed_probe(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-
-    class Broken(EchoFormat):
-        broken = True
-
-        def identify(self, replies: Any) -> Any:
-            if self.broken:
-                raise KeyError("model")
-            return super().identify(replies)
-
-    format: Any = Broken()
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, formats=(format,)):
-            await until(lambda: worker.reason == "its answers could not be read")
-            assert "KeyError" in caplog.text
-            format.broken = False
-            await becomes(worker, READY)
-
-
-# -- busy, paused, off
+    format, identify = EchoFormat(), ECHO.identify
+    format.identify = lambda replies: dict[str, Any]()["model"]  # type: ignore[method-assign]
+    async with probed(formats=(format,)) as (_, worker, _, _):
+        await until(lambda: worker.reason == "its answers could not be read")
+        assert "KeyError" in caplog.text
+        format.identify = identify  # type: ignore[method-assign]
+        await becomes(worker, READY)
 
 
 async def test_worker_that_answered_429_is_busy_for_a_while() -> None:
-    """It is used last, a good probe does not end that too soon, and time does."""
     async with ready(interval=NEVER, recovery=0.01) as (server, worker, health, fleet):
         health.report_busy(worker, 429, None)
         assert (worker.state, worker.reason) == (BUSY, "it answered 429")
@@ -373,15 +300,6 @@ async def test_retry_after_says_within_bounds_how_long_a_worker_is_busy(
         assert worker.vitals.busy_until - time.monotonic() == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("state", [DEAD, JOINING, WorkerState.DRAINING])
-async def test_late_429_of_a_worker_that_does_not_serve_changes_nothing(state: WorkerState) -> None:
-    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
-    worker.state = state
-    async with watched() as (health, _):
-        health.report_busy(worker, 503, None)
-        assert worker.state is state
-
-
 async def test_worker_that_reports_it_takes_no_requests_is_busy_and_never_dead() -> None:
     async with ready(interval=0.002) as (server, worker, _, _):
         server.answers["/health"] = (429, b"")
@@ -403,13 +321,11 @@ async def test_worker_that_reports_it_is_paused_is_busy_although_its_health_is_g
             info = super().identify(replies)
             return info and replace(info, paused=replies["/paused"].body == b"yes")
 
-    async with engine(lambda server: server.answers.update({"/paused": (200, b"yes")})) as server:
-        worker = server.worker()
-        async with watched(worker, formats=(Pausable(),)) as (_, fleet):
-            await becomes(worker, BUSY)
-            assert fleet.lease("echo-generate", None) is worker
-            server.answers["/paused"] = (200, b"no")
-            await becomes(worker, READY)
+    async with probed({"/paused": (200, b"yes")}, formats=(Pausable(),)) as (server, worker, _, fleet):
+        await becomes(worker, BUSY)
+        assert fleet.lease("echo-generate", None) is worker
+        server.answers["/paused"] = (200, b"no")
+        await becomes(worker, READY)
 
 
 async def test_unreachable_worker_is_distinguished_from_one_that_does_not_answer() -> None:
@@ -425,7 +341,6 @@ async def test_unreachable_worker_is_distinguished_from_one_that_does_not_answer
 
 
 async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
-    """But identified, and probed after a failure."""
     async with ready(interval=0, recovery=0.01) as (server, worker, health, _):
         await until(lambda: server.at_once == 0)
         asked = len(server.requests)
@@ -454,35 +369,26 @@ async def test_probe_that_fails_while_tokens_arrive_does_not_count() -> None:
         assert (worker.state, worker.vitals.failed_probes) == (READY, 0)
 
 
-# -- load
-
-
 async def test_load_of_others_is_the_reported_load_beyond_the_own() -> None:
-    async with engine() as server:
-        server.answers["/load"] = (200, b"7")
-        worker = server.worker()
-        async with watched(worker, interval=0.002) as (_, fleet):
-            await until(lambda: worker.foreign_requests == 7)
-            for _ in range(3):
-                fleet.lease("echo-generate", None)
-            await until(lambda: worker.foreign_requests == 4)
-            assert (worker.in_flight, worker.load) == (3, 7)
-            server.answers["/load"] = (200, b"1")
-            await until(lambda: worker.foreign_requests == 0)
-            assert worker.load == 3
+    async with ready({"/load": (200, b"7")}, interval=0.002) as (server, worker, _, fleet):
+        await until(lambda: worker.foreign_requests == 7)
+        for _ in range(3):
+            fleet.lease("echo-generate", None)
+        await until(lambda: worker.foreign_requests == 4)
+        assert (worker.in_flight, worker.load) == (3, 7)
+        server.answers["/load"] = (200, b"1")
+        await until(lambda: worker.foreign_requests == 0)
+        assert worker.load == 3
 
 
 async def test_question_for_the_load_that_is_not_answered_is_not_repeated() -> None:
-    async with engine() as server:
-        worker = server.worker()
-        async with watched(worker, interval=0.001):
-            await until(lambda: server.count("/health") > 5)
-            assert server.count("/load") == 1
-            assert worker.reported is None
+    async with ready(interval=0.001) as (server, worker, _, _):
+        await until(lambda: server.count("/health") > 5)
+        assert (server.count("/load"), worker.reported) == (1, None)
 
 
 async def test_worker_that_does_not_serve_for_long_is_probed_less_often() -> None:
-    worker = Worker(Address.parse(f"http://127.0.0.1:{free_port()}"))
+    worker = nobody()
     async with watched(recovery=0.01) as (health, _):
         state = module._Watch()
         assert health._pause(worker, state) == 0.01
@@ -493,14 +399,13 @@ async def test_worker_that_does_not_serve_for_long_is_probed_less_often() -> Non
 
 
 async def test_worker_that_left_is_asked_once_whether_it_listens() -> None:
-    async with engine() as server:
+    unreachable: list[Worker] = []
+    async with engine() as server, watched(on_unreachable=unreachable.append) as (health, _):
         worker = server.worker()
-        unreachable: list[Worker] = []
-        async with watched(interval=NEVER, on_unreachable=unreachable.append) as (health, fleet):
-            health.check_reachable(worker)
-            await server.asked("/health")
-            await asyncio.sleep(0.02)
-            assert not unreachable and server.count("/health") == 1
-            server.stop()
-            health.check_reachable(worker)
-            await until(lambda: unreachable == [worker])
+        health.check_reachable(worker)
+        await server.asked("/health")
+        await asyncio.sleep(0.02)
+        assert not unreachable and server.count("/health") == 1
+        server.stop()
+        health.check_reachable(worker)
+        await until(lambda: unreachable == [worker])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import ssl
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,29 +12,27 @@ import trustme
 
 from gateway.fleet.health import probe as module
 from gateway.fleet.health.probe import Unreachable, ask, interview
-from gateway.fleet.registry import Fleet
-from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest
-from gateway.routing.policy import LeastInFlight
-from gateway.upstream.address import Address
 from gateway.upstream.resolver import Resolver
 from tests.fleet.engine import EchoFormat, Engine, connected, engine
+from tests.fleet.support import fleet_with, worker_at
 from tests.support.gateway import until
 from tests.support.scripted import scripted
 
 ECHO: Any = EchoFormat()
 OTHER: Any = EchoFormat("other")
+INFO = ProbeRequest("GET", "/info")
 
 
 async def answer(server: Engine, **options: Any) -> ProbeReply | None:
-    return await ask(server.worker(**options), ProbeRequest("GET", "/info"))
+    return await ask(server.worker(**options), INFO)
 
 
 async def test_question_is_sent_behind_the_prefix_on_a_connection_that_is_not_kept() -> None:
     async with engine() as server:
         server.answers["/p/info"] = (418, b"tea")
-        worker = connected(Worker(Address.parse(server.url + "/p/")))
-        assert await ask(worker, ProbeRequest("GET", "/info")) == ProbeReply(418, b"tea")
+        worker = connected(worker_at(server.url + "/p/"))
+        assert await ask(worker, INFO) == ProbeReply(418, b"tea")
         head = server.requests[0].lower()
         assert head.startswith(b"get /p/info http/1.1\r\n")
         assert b"\r\nconnection: close\r\n" in head
@@ -45,12 +42,10 @@ async def test_question_is_sent_behind_the_prefix_on_a_connection_that_is_not_ke
         assert b"\r\ncontent-length: 2\r\n" in server.requests[1].lower()
 
 
-@pytest.mark.parametrize("key", [b"Bearer key", b"Bearer \xe9"])
-async def test_key_of_a_worker_is_sent_with_every_question_byte_for_byte(key: bytes) -> None:
+async def test_key_of_a_worker_is_sent_with_every_question_byte_for_byte() -> None:
     async with engine() as server:
-        await answer(server, authorization=key)
-        head = server.requests[0].replace(b"Authorization", b"authorization")
-        assert b"\r\nauthorization: " + key + b"\r\n" in head
+        await answer(server, authorization=b"Bearer \xe9")
+        assert b"\r\nauthorization: Bearer \xe9\r\n" in server.requests[0].replace(b"Auth", b"auth")
 
 
 async def test_redirect_is_an_answer_and_not_followed() -> None:
@@ -72,9 +67,9 @@ async def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPat
 
 async def test_answer_that_arrives_byte_by_byte_ends_in_time() -> None:
     async with scripted(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n", drip=b".") as server:
-        worker = connected(Worker(Address.parse(server.url)))
+        worker = connected(worker_at(server.url))
         while not server.heads:  # on a busy machine even connecting may take longer than the limit
-            assert await ask(worker, ProbeRequest("GET", "/info"), answer_timeout=0.05) is None
+            assert await ask(worker, INFO, answer_timeout=0.05) is None
         await until(lambda: server.open == 0)
 
 
@@ -97,8 +92,8 @@ async def test_answer_over_the_limit_is_none(monkeypatch: pytest.MonkeyPatch) ->
 )
 async def test_broken_answer_is_none(nonsense: bytes) -> None:
     async with scripted(nonsense) as server:
-        worker = connected(Worker(Address.parse(server.url)))
-        assert await ask(worker, ProbeRequest("GET", "/info"), answer_timeout=1) is None
+        worker = connected(worker_at(server.url))
+        assert await ask(worker, INFO, answer_timeout=1) is None
 
 
 async def test_question_goes_to_the_first_address_that_accepts_with_the_name_as_host() -> None:
@@ -106,25 +101,21 @@ async def test_question_goes_to_the_first_address_that_accepts_with_the_name_as_
         lambda host, port, **kind: [(2, 1, 6, "", (to, 0)) for to in ("127.0.0.99", "127.0.0.1")]
     )
     async with engine() as server:
-        worker = Worker(Address.parse(f"http://worker.example:{server.port}"))
-        Fleet(LeastInFlight(Random(0)), 5.0, resolver=resolver).add(worker)
-        assert await ask(worker, ProbeRequest("GET", "/info")) == ProbeReply(200, b"echo m")
+        worker = worker_at(f"http://worker.example:{server.port}")
+        fleet_with(worker, resolver=resolver)
+        assert await ask(worker, INFO) == ProbeReply(200, b"echo m")
         assert b"\r\nhost: worker.example:%d\r\n" % server.port in server.requests[-1].lower()
 
 
-async def test_interview_works_without_a_watch() -> None:
+async def test_interview_without_an_answer_differs_from_one_of_another_server_or_of_none() -> None:
     async with engine() as server:
         found = await interview(server.worker(), [ECHO, OTHER])
-        assert found is not None
-        assert list(found.infos) == ["echo"]
+        assert found is not None and list(found.infos) == ["echo"]
+        server.answers.clear()
+        assert await interview(server.worker(), [ECHO], answer_timeout=0.02) is None
         server.stop()
         with pytest.raises(Unreachable):
             await interview(server.worker(), [ECHO])
-
-
-async def test_interview_without_an_answer_differs_from_one_of_another_server() -> None:
-    async with engine(lambda server: server.answers.clear()) as server:
-        assert await interview(server.worker(), [ECHO], answer_timeout=0.02) is None
 
 
 async def test_https_worker_is_probed_under_the_given_trust_alone() -> None:
@@ -132,23 +123,21 @@ async def test_https_worker_is_probed_under_the_given_trust_alone() -> None:
     theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
     authority.issue_cert("worker.example").configure_cert(theirs)
     authority.configure_trust(ours)
-    server = Engine()
-    await server.start(theirs)
-    resolver = Resolver(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
-    trusting, other = (Worker(Address.parse(f"https://worker.example:{server.port}")) for _ in range(2))
-    Fleet(LeastInFlight(Random(0)), 5.0, ours, resolver=resolver).add(trusting)
-    Fleet(LeastInFlight(Random(0)), 5.0, resolver=resolver).add(other)
-    assert await ask(trusting, ProbeRequest("GET", "/info")) == ProbeReply(200, b"echo m")
-    with pytest.raises(Unreachable):
-        await ask(other, ProbeRequest("GET", "/info"))
-    server.stop()
+    async with engine(tls=theirs) as server:
+        resolver = Resolver(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
+        trusting, other = (worker_at(f"https://worker.example:{server.port}") for _ in range(2))
+        fleet_with(trusting, tls=ours, resolver=resolver)
+        fleet_with(other, resolver=resolver)
+        assert await ask(trusting, INFO) == ProbeReply(200, b"echo m")
+        with pytest.raises(Unreachable):
+            await ask(other, INFO)
 
 
 async def test_cancelled_question_closes_its_connection() -> None:
-    async with engine(lambda server: server.answers.clear()) as server:
+    async with engine({}) as server:
         for step in range(60):
             async with asyncio.TaskGroup() as group:
-                asking = group.create_task(ask(server.worker(), ProbeRequest("GET", "/info")))
+                asking = group.create_task(ask(server.worker(), INFO))
                 for _ in range(step % 30):
                     await asyncio.sleep(0)
                 asking.cancel()
