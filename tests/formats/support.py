@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.errors import GatewayError
 from gateway.exchange import ExchangeEvent, ExchangeRecord
@@ -24,6 +24,9 @@ JSON = [(b"content-type", b"application/json")]
 HTML = [(b"content-type", b"text/html")]
 ZIPPED = [(b"content-encoding", b"gzip")]
 DONE = b"data: [DONE]\n\n"
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,16 @@ def records(engine: str, kind: str) -> dict[str, dict[str, Any]]:
     with (FIXTURES / engine / f"{kind}.jsonl").open(encoding="utf-8") as file:
         found = [json.loads(line) for line in file]
     return {record["name"]: record for record in found}
+
+
+def run_steps(steps: Generator[Any, None, T]) -> T:
+    """Return the result of work that is done in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
 
 def compact(value: Any) -> bytes:

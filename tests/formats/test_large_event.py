@@ -23,7 +23,7 @@ from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT as VLLM
 from gateway.testing.damage import damaged, splits
 from tests.formats.sglang.support import same
-from tests.formats.support import PRIVATE, View
+from tests.formats.support import PRIVATE, View, run_steps
 
 FORMATS: dict[str, Any] = {
     "sglang": SGLANG,
@@ -185,13 +185,7 @@ def test_values_too_long_to_be_read_are_replaced() -> None:
     text = json.dumps({"a": "x" * 50, "b": [1] * 50, "c": {"d": "y" * 50, "e": 7}, "f": {"g": "z" * 50}})
     shape: Any = {"a": None, "b": None, "c": {"d": None, "e": None}, "f": None, "i": None}
     with small_steps(16), mock.patch.object(large_event, "SUMMARY_LIMIT", 40):
-        steps = large_event.summarize(text.encode(), (0, len(text)), shape)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                found = done.value
-                break
+        found = run_steps(large_event.summarize(text.encode(), (0, len(text)), shape))
     assert json.loads(found.text) == {"a": "+", "b": [0], "c": {"d": "+", "e": 7}, "f": {"+": 0}}
 
 

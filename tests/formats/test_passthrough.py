@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.errors import UpstreamIncomplete, UpstreamMalformed
 from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.passthrough import BUFFER_LIMIT, PassthroughReader
-
-
-def test_reply_is_buffered_until_it_is_complete() -> None:
-    reader = PassthroughReader(502)
-    assert (reader.streaming, reader.identity) == (False, True)
-    assert (reader.feed(b"a"), reader.feed(b"b"), reader.finish()) == (b"", b"", b"ab")
 
 
 def test_long_reply_is_passed_on_as_it_comes() -> None:
@@ -20,11 +13,6 @@ def test_long_reply_is_passed_on_as_it_comes() -> None:
     assert reader.feed(b"x" * BUFFER_LIMIT) == b""
     assert reader.feed(b"y") == b"x" * BUFFER_LIMIT + b"y"
     assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
-
-
-def test_streamed_reply_is_not_buffered() -> None:
-    reader = PassthroughReader(200, streaming=True)
-    assert (reader.streaming, reader.feed(b"a"), reader.finish()) == (True, b"a", b"")
 
 
 @pytest.mark.parametrize(
@@ -36,22 +24,6 @@ def test_ending_follows_from_the_status_and_is_the_only_fact(status: int, ending
     reader.feed(b'{"usage":{"completion_tokens":5}}')
     reader.finish()
     assert reader.facts == ReplyFacts(ending=ending)
-
-
-def test_incomplete_reply_has_no_ending_of_its_own() -> None:
-    """The exchange derives its ending from the error."""
-    reader = PassthroughReader(500)
-    reader.feed(b"a")
-    assert reader.fail(UpstreamIncomplete("lost")) == b""
-    assert reader.facts.ending is None
-
-
-def test_reply_that_cannot_be_what_was_asked_for_fails_at_its_end() -> None:
-    reader = PassthroughReader(200, broken=UpstreamMalformed("no events"))
-    assert reader.feed(b"<html>") == b""
-    with pytest.raises(UpstreamMalformed, match="no events"):
-        reader.finish()
-    assert reader.facts.ending is None
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.contract import Reader, ReplyFacts
+from gateway.formats.contract import ReplyFacts
 from gateway.formats.routing_data import extract, extract_from_event
-from tests.formats.sglang import support as sglang
-from tests.formats.vllm import support as vllm
+from tests.formats.dialects import BOTH, Dialect
 
 
 @pytest.mark.parametrize(
@@ -66,44 +63,19 @@ def test_event_without_its_note_is_still_an_event(event: bytes, document: bytes,
     assert bool(rest) is bool(remaining)
 
 
-#: The routing data beside one token of either dialect, and the end of the stream.
-READERS: dict[str, Callable[[], Reader]] = {"sglang": sglang.reading, "vllm": vllm.reading}
-TOKEN = {"sglang": b'"meta_info":{"completion_tokens":1}', "vllm": b'"choices":[{"token_ids":[1]}]'}
-LAST = {"sglang": sglang.event(2, "stop"), "vllm": vllm.chunk([1], "stop")}
-KINDS = pytest.mark.parametrize("kind", READERS)
+NOTE = b'"routing_data":{"worker_id":%b}'
 
 
-def fed(kind: str, *documents: bytes) -> tuple[bytes, Reader]:
-    """The bytes relayed of one event for each document, without the last event, and the reader."""
-    reader = READERS[kind]()
-    out = reader.feed(b"".join(b"data: %b\n\n" % document for document in documents) + LAST[kind])
-    assert out.endswith(LAST[kind]) and reader.facts.tokens == 2
-    return out.removesuffix(LAST[kind]), reader
-
-
-@KINDS
-@pytest.mark.parametrize(
-    ("document", "remaining"),
-    [
-        (b'{%b,"routing_data":{"worker_id":7},"x":1.50}', b'{%b,"x":1.50}'),
-        (b'{%b,\ndata: "routing_data":{"worker_id":7}}', b"{%b}"),
-    ],
-)
-def test_routing_data_leaves_the_event_and_nothing_else_does(
-    kind: str, document: bytes, remaining: bytes
-) -> None:
-    out, reader = fed(kind, document % TOKEN[kind])
-    assert out.replace(b" ", b"") == (b"data: %b\n\n" % (remaining % TOKEN[kind])).replace(b" ", b"")
-    assert reader.facts.routing_data == {"worker_id": 7}
-
-
-@KINDS
-def test_event_of_routing_data_alone_is_dropped_and_the_latest_is_the_fact(kind: str) -> None:
-    notes = (
-        b'{"routing_data":{"worker_id":1}}',
-        b'{"routing_data":null}',
-        b'{"routing_data":{"worker_id":7}}',
+@BOTH
+def test_routing_data_leaves_the_stream_and_the_latest_is_the_fact(dialect: Dialect) -> None:
+    """An event of routing data alone is dropped."""
+    first, second, last = dialect.life
+    reader = dialect.reading()
+    named = (
+        b"data: {%b}\n\n" % NOTE % b"1",
+        first.replace(b"{", b"{%b," % NOTE % b"2", 1),
+        second.replace(b"{", b"{\ndata: %b,\ndata: " % NOTE % b"7", 1),
+        b'data: {"routing_data":null}\n\n',
     )
-    out, reader = fed(kind, *notes, b"{%b}" % TOKEN[kind])
-    assert out == b"data: {%b}\n\n" % TOKEN[kind]
-    assert reader.facts.routing_data == {"worker_id": 7}
+    assert reader.feed(b"".join((*named, last))) == b"".join(dialect.life)
+    assert (reader.facts.routing_data, reader.facts.tokens) == ({"worker_id": 7}, 3)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import tracemalloc
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.contract import Ids, Reader, ReplyHead
-from gateway.formats.registry import load_formats
+from gateway.formats.contract import Reader
 from gateway.formats.sse import PIECE, EventScanner, payload
-from tests.formats.support import EVENTS, View
+from tests.formats.dialects import DIALECTS
 
-LINES = st.sampled_from(["", "data: x", "data:x", "data", "data: [DONE]", ": hi", "id: 1", "datax: 1", "é"])
+LINES = st.sampled_from(
+    ["", "data: x", "data:  x", "data:x", "data", "data: [DONE]", ": hi", "id: 1", "datax: 1", "é"]
+)
 ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 TEXTS = st.lists(st.tuples(LINES, ENDS), max_size=12).map(
     lambda lines: "".join(line + end for line, end in lines).encode()
@@ -26,11 +26,7 @@ _MIB = 1024 * 1024
 NOISE = st.lists(st.sampled_from([b"\n", b"\r", b"a", b"data: b"]), max_size=14).map(b"".join)
 
 
-def reading(name: str) -> Reader:
-    """Return the reader of a stream in the format ``name``."""
-    format, ids = load_formats()[name], Ids(("a",), ("a",))
-    request = format.parse(b'{"stream":true,"input_ids":[1],"token_ids":[1],"sampling_params":{}}', ())
-    return format.reader(request, View(), ids, ReplyHead(200, EVENTS))
+FEEDERS = pytest.mark.parametrize("make", [EventScanner, *(dialect.reading for dialect in DIALECTS.values())])
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -73,21 +69,6 @@ def test_events_have_the_data_that_the_standard_gives_them(lines: list[tuple[str
     assert found == wanted
 
 
-@pytest.mark.parametrize(
-    ("event", "data"),
-    [
-        (b"data: x\n\n", b"x"),
-        (b"data:  x\n\n", b" x"),
-        (b"data: a\ndata: b\n\n", b"a\nb"),
-        (b"event: e\nid: 1\ndata: a\r\n\r\n", b"a"),
-        (b"database: x\n\n", None),
-        (b"\n\n", None),
-    ],
-)
-def test_payload_is_the_data_of_the_event(event: bytes, data: bytes | None) -> None:
-    assert payload(event) == data
-
-
 def test_event_over_the_limit_is_malformed_complete_ones_are_not() -> None:
     scanner = EventScanner(limit=10)
     assert len(scanner.feed(b"data: 0123456789\n\n")) == 1
@@ -96,7 +77,7 @@ def test_event_over_the_limit_is_malformed_complete_ones_are_not() -> None:
         scanner.feed(b"4")
 
 
-@pytest.mark.parametrize("make", [EventScanner, partial(reading, "sglang"), partial(reading, "vllm")])
+@FEEDERS
 def test_event_of_64_mib_is_accepted_and_one_byte_more_is_malformed(
     make: Callable[[], EventScanner | Reader],
 ) -> None:
@@ -142,7 +123,7 @@ def test_unfinished_event_takes_the_memory_of_its_bytes_however_it_is_cut(piece:
     assert most <= len(data) + 4 * PIECE
 
 
-@pytest.mark.parametrize("make", [EventScanner, partial(reading, "sglang"), partial(reading, "vllm")])
+@FEEDERS
 def test_long_event_is_in_memory_twice_at_most(make: Callable[[], EventScanner | Reader]) -> None:
     """Once in pieces and once joined."""
     data = b'{"text":"%b"}\n\n' % (b"x" * 4 * _MIB)

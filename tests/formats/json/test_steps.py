@@ -21,8 +21,9 @@ from gateway.errors import InvalidRequest
 from gateway.formats.contract import Ids
 from gateway.formats.json import windows as json_windows
 from gateway.formats.json.splice import member_spans, remove_member, replace_member
-from gateway.formats.json.steps import Steps, T, entries_of, members, members_of, spliced
+from gateway.formats.json.steps import entries_of, members, members_of, spliced
 from gateway.formats.json.windows import Span, pieces
+from gateway.formats.relayed import RelayedFormat
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang import large_body as sglang_big
 from gateway.formats.vllm import FORMAT as VLLM
@@ -30,7 +31,9 @@ from gateway.formats.vllm import large_body as vllm_big
 from gateway.proxy.query_of_death import digest
 from gateway.testing.damage import ANY_JSON, bodies, damaged
 from tests.formats.support import HEX, View
+from tests.formats.support import run_steps as run
 
+RELAYED = RelayedFormat("/v1/embeddings", "a|b")
 FORMATS: dict[str, Any] = {"sglang": SGLANG, "vllm": VLLM}
 CHECKED: dict[str, Any] = {
     "sglang": SGLANG.configured({"vocab_size": "1000"}),
@@ -51,17 +54,13 @@ SAMPLE = {
         b'"request_id":"a\\u00e9","x":{"deep":[{"er":"a, \\"b\\\\"}, []]}, "stream": 1,"priority":-3}',
         b'{ "token_ids" : [1,"2",3.0,40000], "sampling_params" : {},\n "model":"m", "features":null}',
     ],
+    "relayed": [
+        b'{"model":"m","stream":true,"rid":"r\\u00e9","messages":[{"content":"a, \\"b\\""},[]],"n":2}',
+        b'{ "request_id" : "q" , "prompt":[ "a","b"],"stream": false,"rid":7,"use_beam_search":true}',
+        b'{"prompt":[1,2,3],"n":1,"model":{"deep":["er"]},"rid":"a","rid":"b"}',
+    ],
 }
 WINDOWS = st.sampled_from((13, 16, 33, 64, 1024))
-
-
-def run(steps: Steps[T]) -> T:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: T = done.value
-            return result
 
 
 @contextmanager
@@ -80,22 +79,17 @@ class Nothing(msgspec.Struct):
     pass
 
 
-def fault(text: bytes) -> str | None:
-    """Return msgspec's error about ``text`` read at once."""
-    try:
-        msgspec.json.decode(text, type=Nothing)
-    except msgspec.DecodeError as error:
-        return str(error)
-    return None
-
-
-def fault_in_steps(text: bytes) -> str | None:
-    """Return the error of ``members`` about the same text."""
-    try:
-        run(members(text, ()))
-    except msgspec.DecodeError as error:
-        return str(error)
-    return None
+def assert_same_fault(text: bytes, window: int) -> None:
+    """Assert that ``members`` raises what msgspec raises about the text read at once."""
+    faults: list[str | None] = []
+    for read in (lambda: run(members(text, ())), lambda: msgspec.json.decode(text, type=Nothing)):
+        with small_windows(window):
+            try:
+                read()
+                faults.append(None)
+            except msgspec.DecodeError as error:
+                faults.append(str(error))
+    assert faults[0] == faults[1]
 
 
 objects = st.dictionaries(st.sampled_from(["a", "b\\", "é", "rid", ""]), ANY_JSON, max_size=5)
@@ -110,10 +104,8 @@ texts = st.builds(
 @settings(max_examples=400)
 @given(texts.flatmap(damaged), WINDOWS)
 def test_fault_is_the_one_msgspec_finds_and_in_the_same_place(text: bytes, window: int) -> None:
-    if not text.lstrip(b" \n").startswith(b"{"):
-        return
-    with small_windows(window):
-        assert fault_in_steps(text) == fault(text)
+    if text.lstrip(b" \n").startswith(b"{"):
+        assert_same_fault(text, window)
 
 
 @settings(max_examples=300)
@@ -170,12 +162,11 @@ def test_member_that_repeats_without_end_is_refused() -> None:
 def test_long_runs_of_one_thing_are_judged_as_in_one_go(filler: bytes) -> None:
     """Windows without a comma, a quote or an end."""
     for text in (b'{"a":' + filler * 300, b'{"a":1' + filler * 300 + b"}", b"{" + filler * 90 + b'"a":1}'):
-        with small_windows(64):
-            assert fault_in_steps(text) == fault(text)
+        assert_same_fault(text, 64)
 
 
 Verdict = tuple[Any, ...]
-_LATER = {"fields", "rid_spans", "id_cuts", "token_ids", "features"}
+_LATER = {"fields", "rid_spans", "id_cuts", "token_ids", "features", "spans", "cuts"}
 
 
 def verdict(format: Any, read: Any) -> Verdict:
@@ -185,7 +176,8 @@ def verdict(format: Any, read: Any) -> Verdict:
     except InvalidRequest as error:
         unreadable = "JSON: " in error.message
         return "refused", error.message.partition("JSON: ")[0] if unreadable else error.message, error.rule
-    known = {name: getattr(request, name) for name in request.__struct_fields__ if name not in _LATER}
+    names = getattr(request, "__struct_fields__", ()) or request.__slots__
+    known = {name: getattr(request, name) for name in names if name not in _LATER}
     projection = format.project(request)
     sent = format.upstream(request, View(), Ids((HEX,), ("made",)))
     body = sent.body + b"".join(map(bytes, sent.rest))
@@ -198,17 +190,20 @@ def verdict(format: Any, read: Any) -> Verdict:
     )
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", SAMPLE)
 @settings(max_examples=250)
 @given(st.data())
 def test_verdict_on_a_body_is_the_same_in_steps(kind: str, data: st.DataObject) -> None:
+    """The engine gets the same under another id."""
     body = data.draw(bodies(data.draw(st.sampled_from(SAMPLE[kind]))))
-    format = data.draw(st.sampled_from([FORMATS[kind], CHECKED[kind]]))
-    complete = verdict(format, lambda: format.parse(body, []))
+    formats = [RELAYED] if kind == "relayed" else [FORMATS[kind], CHECKED[kind]]
+    format = data.draw(st.sampled_from(formats))
+    headers = data.draw(st.sampled_from([[], [(b"content-type", b"x/y")]])) if kind == "relayed" else []
+    complete = verdict(format, lambda: format.parse(body, headers))
     # No window of the product's is shorter than a number; one that were would show a part of it only.
     windows = [window for window in (64, 128, 1024) if not re.search(rb"[0-9]{%d}" % window, body)]
     with small_windows(data.draw(st.sampled_from(windows))):
-        in_steps = verdict(format, lambda: run(format.parse_in_steps(body, [])))
+        in_steps = verdict(format, lambda: run(format.parse_in_steps(body, headers)))
     assert in_steps == complete
 
 
@@ -282,14 +277,17 @@ def test_unusual_json_is_judged_alike_at_once_and_in_steps(kind: str, window: in
         assert found == (of_sglang if kind == "sglang" else of_vllm), what
 
 
-@pytest.mark.parametrize(("kind", "member"), [("sglang", b'"rid"'), ("vllm", b'"request_id"')])
-def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield(kind: str, member: bytes) -> None:
+@pytest.mark.parametrize(
+    ("format", "member"), [(SGLANG, b'"rid"'), (VLLM, b'"request_id"'), (RELAYED, b'"rid"')]
+)
+def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield(format: Any, member: bytes) -> None:
     rest = b'"input_ids":[1],"token_ids":[1],"sampling_params":{}'
     named = [b"{%b:%b,%b}" % (member, value, rest) for value in (b'"a"', b'"bc"')]
     digests = set()
-    for body in (*named, b"{%b}" % rest, b'{%b,%b:"d"}' % (rest, member)):
-        request = run(FORMATS[kind].parse_in_steps(body, []))
-        digests.add(digest(body, FORMATS[kind].project(request).id_cuts))
+    for body in (*named, b'{%b,%b:"d"}' % (rest, member), named[0][:-1] + b',%b:"d"}' % member):
+        cuts = format.project(run(format.parse_in_steps(body, []))).id_cuts
+        assert cuts is not None
+        digests.add(digest(body, cuts))
     assert len(digests) == 1
 
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import operator
-from typing import cast
-from unittest import mock
-
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.formats.contract import Ids
-from gateway.formats.json import windows as json_windows
 from gateway.formats.relayed import RelayedFormat
-from gateway.formats.relayed.request import Request, parse, project
+from gateway.formats.relayed.request import parse, project
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.proxy.query_of_death import digest
-from gateway.testing.damage import bodies
 from gateway.testing.model import ModelWorker
 
 JSON = (b"content-type", b"application/json")
@@ -96,48 +89,6 @@ def test_id_in_the_body_is_replaced_where_it_is_not_safe_and_nothing_else_is() -
     assert dict(sent.headers)[b"x-request-id"] == b"q"
     other = b'{"request_id":"p"}'
     assert FORMAT.upstream(FORMAT.parse(other, [JSON]), WORKER, Ids(("p",), ("q",))).body == other
-
-
-def in_steps(body: bytes, headers: list[tuple[bytes, bytes]]) -> Request:
-    steps = FORMAT.parse_in_steps(body, headers)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return cast(Request, done.value)
-
-
-SAMPLES = (
-    b'{"model":"m","stream":true,"rid":"r\\u00e9","messages":[{"content":"a, \\"b\\""},[]],"n":2}',
-    b'{ "request_id" : "q" , "prompt":[ "a","b"],"stream": false,"rid":7,"use_beam_search":true}',
-    b'{"prompt":[1,2,3],"n":1,"model":{"deep":["er"]},"rid":"a","rid":"b"}',
-)
-WORDS = operator.attrgetter(
-    "body", "headers", "model", "stream", "id", "member", "one_prompt", "several_samples", "beam_search"
-)
-
-
-@settings(max_examples=250, derandomize=True)
-@given(st.sampled_from(SAMPLES).flatmap(bodies), st.sampled_from([[], [JSON], [(b"content-type", b"x/y")]]))
-def test_big_body_tells_in_steps_what_it_tells_at_once(
-    body: bytes, headers: list[tuple[bytes, bytes]]
-) -> None:
-    """The engine gets the same under another id."""
-    ids = Ids(("p",), ("0123456789abcdef",))
-    with mock.patch.object(json_windows, "WINDOW", 64):
-        found, at_once = in_steps(body, headers), FORMAT.parse(body, headers)
-    assert WORDS(found) == WORDS(at_once)
-    one, other = (FORMAT.upstream(request, WORKER, ids) for request in (found, at_once))
-    assert (one.headers, b"".join((one.body, *one.rest))) == (other.headers, other.body)
-
-
-def test_bodies_that_differ_in_their_id_alone_are_one_to_the_shield() -> None:
-    digests = set()
-    for body in (b'{"rid":"a","x":1}', b'{"x":1,"rid":"bc"}', b'{"rid":"a","x":1,"rid":"d"}'):
-        cuts = project(in_steps(body, [JSON])).id_cuts
-        assert cuts is not None
-        digests.add(digest(body, cuts))
-    assert len(digests) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,17 @@
-"""Requests, readers, events and ways to cut bytes for the tests of this format."""
+"""Requests, readers and events for the tests of this format."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from gateway.errors import GatewayError
 from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang.request import SglangRequest
-from tests.formats.support import EVENTS, JSON, View, compact, records
+from tests.formats.support import EVENTS, JSON, View, compact
 
 #: Typed as what it must be, so that the type checker compares every member with the contract.
 FORMAT = SGLANG
-
-recorded = partial(records, "sglang")
 
 #: Members that may differ between two replies to one request, and ids that the engine creates.
 TIMINGS = frozenset(
@@ -71,21 +65,3 @@ def document(
 
 def event(*arguments: Any, **more: Any) -> bytes:
     return b"data: %b\n\n" % compact(document(*arguments, **more))
-
-
-@dataclass
-class Outcome:
-    given: bytes
-    error: GatewayError | None
-
-
-def run(reader: Reader, pieces: Iterable[bytes]) -> Outcome:
-    """Feed all pieces, then finish."""
-    given = bytearray()
-    try:
-        for piece in pieces:
-            given += reader.feed(piece)
-        given += reader.finish()
-    except GatewayError as error:
-        return Outcome(bytes(given), error)
-    return Outcome(bytes(given), None)

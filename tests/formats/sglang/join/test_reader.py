@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
+from gateway.formats.contract import Reader, ReplyHead
 from gateway.formats.worker_contract import WorkerInfo
+from gateway.testing.drive import drive
 from tests.formats.sglang.streams import (
     STATES,
     complete,
@@ -18,40 +19,28 @@ from tests.formats.sglang.streams import (
     incremental,
     part,
 )
-from tests.formats.sglang.support import FORMAT, parsed, run, same
+from tests.formats.sglang.support import FORMAT, parsed, same
 from tests.formats.support import DONE, EVENTS, HEX, View, compact
 
 STREAM: dict[str, Any] = {"input_ids": [1, 2, 3], "stream": True}
 
 
-def view(mode: str | None) -> View:
-    return View(info=WorkerInfo("sglang", "sglang_generate", True, stream_mode=mode))
+def joining(mode: str | None = None) -> Reader:
+    worker = View(info=WorkerInfo("sglang", "sglang_generate", True, stream_mode=mode))
+    return FORMAT.join(parsed(STREAM), worker, same(HEX), ReplyHead(200, EVENTS))
 
 
-def joining(
-    request: dict[str, Any] = STREAM,
-    *,
-    mode: str | None = None,
-    headers: Headers = EVENTS,
-    status: int = 200,
-    ids: Ids | None = None,
-) -> Reader:
-    return FORMAT.join(parsed(request), view(mode), ids or same(HEX), ReplyHead(status, headers))
-
-
-def joined(stream: bytes, request: dict[str, Any] = STREAM, *, mode: str | None = None) -> Any:
-    outcome = run(joining(request, mode=mode), [stream])
-    assert outcome.error is None
-    return json.loads(outcome.given)
+def joined(stream: bytes, mode: str | None = None) -> Any:
+    outcome = drive(joining(mode), [stream])
+    assert outcome.failure is None
+    return json.loads(outcome.out)
 
 
 @pytest.mark.parametrize("mode", [None, "incremental", "cumulative"])
-@pytest.mark.parametrize("make", [incremental, cumulative])
-def test_stream_joins_to_its_last_state_whatever_mode_the_worker_declares(
-    make: Any, mode: str | None
-) -> None:
+def test_stream_joins_to_its_last_state_whatever_mode_the_worker_declares(mode: str | None) -> None:
     """The mode is detected from the events, so a worker restarted in another mode is read correctly."""
-    assert joined(events(make(*STATES)), mode=mode) == STATES[-1]
+    for make in (incremental, cumulative):
+        assert joined(events(make(*STATES)), mode) == STATES[-1]
 
 
 def test_stop_token_that_is_counted_but_not_sent_leaves_the_mode_to_the_worker() -> None:
@@ -71,8 +60,8 @@ def test_values_are_as_the_engine_spelled_them() -> None:
         b'{"text":"\\n","output_ids":[2],"meta_info":'
         b'{"finish_reason":{"type":"stop"},"completion_tokens":2,"x":[184467440737095516160],"y":1.50}}'
     )
-    outcome = run(joining(mode="incremental"), [b"data: %b\n\ndata: %b\n\n" % (one, two) + DONE])
-    assert outcome.given == (
+    outcome = drive(joining(mode="incremental"), [b"data: %b\n\ndata: %b\n\n" % (one, two) + DONE])
+    assert outcome.out == (
         b'{"text":"\\u0061\\n","output_ids":[1,2],"meta_info":'
         b'{"finish_reason":{"type":"stop"},"completion_tokens":2,"x":[1e-7,184467440737095516160],"y":1.50}}'
     )
@@ -96,8 +85,8 @@ def test_member_of_another_kind_and_tokens_that_were_lost_are_malformed(place: i
     odd[place] = odd[place] | {"text": ["not", "text"]}
     life = incremental(*STATES[:-1], complete([7, 8, 7, 9, 2], ' a\u00e9"\\\n', {"type": "length"}))
     for documents in (odd, life[: place - 1] + life[place:]):
-        outcome = run(joining(mode="incremental"), [events(documents)])
-        assert (outcome.given, type(outcome.error)) == (b"", UpstreamMalformed)
+        outcome = drive(joining(mode="incremental"), [events(documents)])
+        assert (outcome.out, outcome.failure) == (b"", UpstreamMalformed)
 
 
 def test_long_stream_of_one_shape_joins_as_a_short_one() -> None:
@@ -109,7 +98,7 @@ def test_long_stream_of_one_shape_joins_as_a_short_one() -> None:
         del state["meta_info"]["custom_score"]
     reader = joining()
     stream = [b"data: %b\n\n" % compact(document) for document in incremental(*states, last)]
-    assert json.loads(run(reader, [*stream, DONE]).given) == last
+    assert json.loads(drive(reader, [*stream, DONE]).out) == last
     assert reader.facts.tokens == 300
 
 
@@ -123,5 +112,5 @@ def test_event_with_other_counts_of_its_prompt_is_read_anew() -> None:
     reader = joining()
     reader.feed(events(documents)[: -len(DONE)])
     assert reader.facts.cached_tokens == 2
-    run(reader, [b"data: %b\n\n" % compact(last), DONE])
+    drive(reader, [b"data: %b\n\n" % compact(last), DONE])
     assert reader.facts.cached_tokens == 100

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 
 from gateway.errors import UpstreamIncomplete
-from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
+from gateway.formats.contract import Headers, Reader, ReplyHead
 from gateway.formats.sse import EventScanner
 from gateway.formats.vllm import FORMAT
 from gateway.formats.vllm.join.reader import JoinReader
 from gateway.formats.vllm.join.rules import REPLY, WITH_NULLS
 from gateway.formats.worker_contract import WorkerInfo
+from gateway.testing.drive import drive
 from gateway.testing.model import ModelExchange
 from tests.contract.models.vllm import VllmModel
-from tests.formats.support import DONE, EVENTS, PRIVATE, View
-from tests.formats.vllm.support import chunk, fuzzed, ids_of, request
+from tests.formats.support import DONE, EVENTS, PRIVATE, View, compact
+from tests.formats.vllm.support import chunk
 
 DATE = (b"date", b"Sun, 29 Nov 2026 11:14:38 GMT")
 WORKER = View(
@@ -28,25 +29,16 @@ WORKER = View(
 USAGE = {"prompt_tokens": 3, "total_tokens": 9, "completion_tokens": 6}
 
 
-def joining(
-    body: dict[str, Any] | None = None,
-    *,
-    ids: Ids = PRIVATE,
-    headers: Headers = EVENTS,
-    status: int = 200,
-    worker: View = WORKER,
-) -> Reader:
+def joining(headers: Headers = EVENTS, worker: View = WORKER, **body: Any) -> Reader:
     """Return a join reader for a request of three ids."""
-    asked = request(json.dumps({"token_ids": [1, 2, 3], "sampling_params": {}, **(body or {})}).encode())
-    return FORMAT.join(asked, worker, ids, ReplyHead(status, headers))
+    asked = FORMAT.parse(compact({"token_ids": [1, 2, 3], "sampling_params": {}, **body}), ())
+    return FORMAT.join(asked, worker, PRIVATE, ReplyHead(200, headers))
 
 
 def joined(events: Iterable[bytes], **how: Any) -> dict[str, Any]:
-    """Return the reply that ``events`` join to, decoded."""
-    reader = joining(**how)
-    for event in events:
-        assert reader.feed(event) == b""
-    found: dict[str, Any] = json.loads(reader.finish())
+    outcome = drive(joining(**how), events)
+    assert outcome.failure is None
+    found: dict[str, Any] = json.loads(outcome.out)
     return found
 
 
@@ -61,29 +53,20 @@ def with_choice(tokens: list[int], finish: str | None = None, **more: Any) -> by
     keys = {"routed_experts": None, "sampling_mask": None, "weight_versions": None, "logprobs": None, **more}
     event = json.loads(chunk(tokens, finish)[6:])
     event["choices"][0] |= keys
-    return b"data: %b\n\n" % json.dumps(event, separators=(",", ":")).encode()
+    return b"data: %b\n\n" % compact(event)
 
 
 def test_reply_has_every_key_in_the_order_of_the_engine() -> None:
     """Keys that a stream does not carry are null, prompt logprobs included."""
-    found = joined([chunk([7], "length"), DONE], body={"sampling_params": {"prompt_logprobs": 2}})
+    found = joined([chunk([7], "length"), DONE], sampling_params={"prompt_logprobs": 2})
     assert list(found) == list(REPLY)
     nulls = [key for key, value in found.items() if value is None]
     assert nulls == [
         key for key in REPLY if key.startswith(("prompt_", "mm_", "metrics", "kv_", "ec_", "created"))
     ]
     assert found["output_mode"] == "tokens"
-
-
-@pytest.mark.parametrize(
-    ("asked", "worker", "model"),
-    [({"model": "tuned"}, WORKER, "tuned"), ({"model": "m"}, View(), "m"), ({}, View(), None)],
-)
-def test_model_is_the_one_the_engine_would_name(
-    asked: dict[str, str], worker: View, model: str | None
-) -> None:
-    """An adapter by its own name, any other name by the engine's first."""
-    assert joined([chunk([7], "stop")], body=asked, worker=worker)["model"] == model
+    # The model is the engine's own, or what was asked for where the worker names none.
+    assert joined([chunk([7], "stop")], model="m", worker=View())["model"] == "m"
 
 
 @pytest.mark.parametrize(
@@ -111,13 +94,7 @@ def test_usage_of_one_sample_tells_of_the_prompt_only() -> None:
     assert (found["prompt_tokens"], found["total_tokens"], found["completion_tokens"]) == (4, 6, 2)
 
 
-@pytest.mark.parametrize(
-    "masks",
-    [
-        ([[1, 2]], [], [[2], [3]], None),
-        (None, None, [[1, 2], [2], [3]], None),
-    ],
-)
+@pytest.mark.parametrize("masks", [([[1, 2]], [], [[2], [3]], None), (None, None, [[1, 2], [2], [3]], None)])
 def test_masks_are_joined_whether_they_come_in_pieces_or_at_once(masks: tuple[Any, ...]) -> None:
     """One for each token: with the tokens, or all with the last event, except the event of an abort."""
     events = [with_choice([], sampling_mask=mask) for mask in masks[:-1]]
@@ -133,11 +110,8 @@ def test_prompt_ids_metrics_and_what_is_not_streamed_yet_are_kept() -> None:
     last = b"data: %b\n\n" % json.dumps({"usage": USAGE, "metrics": metrics, "choices": []}).encode()
     first = chunk([7], prompt_token_ids=[1, 2, 3], mm_placeholders={}, prompt_logprobs=prompt)
     found = joined([first, with_choice([8], "stop", sampling_mask=[[7], [8]]), last])
-    assert (found["prompt_token_ids"], found["mm_placeholders"], found["prompt_logprobs"]) == (
-        [1, 2, 3],
-        {},
-        prompt,
-    )
+    assert (found["prompt_token_ids"], found["prompt_logprobs"]) == ([1, 2, 3], prompt)
+    assert found["mm_placeholders"] == {}
     assert found["metrics"] == dict.fromkeys(WITH_NULLS["metrics"]) | metrics
 
 
@@ -156,10 +130,8 @@ def test_text_and_numbers_keep_their_spelling() -> None:
 
 
 def test_sample_that_was_not_asked_for_must_finish_too() -> None:
-    reader = joining()
-    reader.feed(chunk([1], "stop", index=0) + chunk([1], index=1) + DONE)
-    with pytest.raises(UpstreamIncomplete):
-        reader.finish()
+    events = (chunk([1], "stop", index=0), chunk([1], index=1), DONE)
+    assert drive(joining(), events).failure is UpstreamIncomplete
 
 
 def test_unknown_keys_are_kept() -> None:
@@ -191,7 +163,6 @@ def test_unusual_values_are_joined_as_far_as_possible(event: bytes, wanted: Any)
     assert choice_of([b"data: %b\n\n" % event.replace(b"\n", b"\ndata: ")])["token_ids"] == wanted
 
 
-@fuzzed
 @given(VllmModel().exchanges())
 def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
     """The fast path of the usual event changes the cost only."""
@@ -199,10 +170,7 @@ def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
     for kind in (JoinReader, LongWay):
         asked = FORMAT.parse(exchange.body, exchange.headers)
         given = {"model": None, "created": None}
-        reader = kind(asked, ids_of(asked), given, EventScanner(), passthrough=False)
-        for event in exchange.stream:
-            reader.feed(event)
-        out.append((reader.finish(), reader.facts))
+        out.append(drive(kind(asked, PRIVATE, given, EventScanner(), passthrough=False), exchange.stream))
     assert out[0] == out[1]
 
 
