@@ -70,7 +70,7 @@ def test_chat_stream_without_its_end_is_incomplete(kept: int) -> None:
     assert b'{"error":{"message":' in outcome.out
 
 
-def test_last_event_without_its_blank_line_is_the_last_if_it_is_whole() -> None:
+def test_last_event_without_its_blank_line_is_the_last_if_it_is_complete() -> None:
     assert drive(read(), (b"data: x\n\ndata: y",)).failure is UpstreamIncomplete
     assert drive(read(), (*CHAT[:-1], b"data: [DONE]\n")).out == b"".join(CHAT[:-1]) + b"data: [DONE]\n"
 
