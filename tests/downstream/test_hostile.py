@@ -54,26 +54,6 @@ async def test_request_after_one_that_was_refused_early_is_served(
         assert (await reply_of(client))[0] == 200
 
 
-async def test_disconnect_from_a_large_batch_aborts_each_prompt_over_few_connections() -> None:
-    count = 2_000
-    names = [f"b-{index:04}" for index in range(count)]
-    prompts = {"input_ids": [[1]] * count, "rid": names}
-    body = json.dumps({**prompts, "sampling_params": {"max_new_tokens": 100}}).encode()
-    async with (
-        SimServer("sglang", SimConfig(prefill_base=60.0, unary_disconnect_poll=60.0)) as sim,
-        rig(sim.url) as gateway,
-    ):
-        async with raw_client(gateway) as client:
-            client.request("/generate", body)
-            await arrived(1, sim)
-            before = sim.accepted
-        async with asyncio.timeout(PATIENCE):
-            await sim.until(lambda: len(sim.aborts) >= count)
-        assert {name for call in sim.aborts for name in call.ids} == set(names)
-        assert sim.accepted - before < 100  # including probes, which open one each
-        assert all(worker.state is WorkerState.READY for worker in gateway.app.fleet.workers)
-
-
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL], ids=errno.errorcode.get)
 async def test_shortage_of_sockets_is_reported_and_no_worker_is_blamed(
     number: int, monkeypatch: pytest.MonkeyPatch

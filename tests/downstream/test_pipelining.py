@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from uvicorn.server import ServerState
 from gateway.downstream.connection import PIPELINE_LIMIT, PIPELINED_BODY_LIMIT, ClientConnection
 from gateway.downstream.limits import ClientLimits
 from gateway.downstream.request import ServerRequest
-from gateway.downstream.start_pacing import StartPacer
+from gateway.downstream.start_pacing import PER_ITERATION, StartPacer
 from gateway.loop.stepper import CoroutineStepper
 from gateway.loop.write_batch import WriteBatch
 from gateway.proxy.lifecycle import Lifecycle
@@ -118,3 +119,15 @@ async def test_requests_before_an_invalid_one_are_answered_and_it_is_not(
     assert wire.closed and not app.started
     assert wire.written.count(b"HTTP/1.1 200 ") == wire.written.count(b"HTTP/1.1 ") == before
     assert app.limits_reached == (["request_head_size"] if len(invalid[-1]) > 1000 else [])
+
+
+async def test_iteration_of_the_loop_starts_no_more_than_its_share_and_all_in_order() -> None:
+    pacer = StartPacer()
+    started: list[int] = []
+    for number in range(1000):
+        pacer.start(started.append, number)
+    assert len(started) == PER_ITERATION
+    while (before := len(started)) < 1000:
+        await asyncio.sleep(0)
+        assert len(started) - before <= PER_ITERATION
+    assert started == list(range(1000))

@@ -21,6 +21,13 @@ MOST = 1536 * 1024
 HUGE = Reply(body=b'{"text":"' + b"a" * 40_000_000 + b'"}')
 
 
+def events(size: int) -> Raw:
+    """Return a stream of 40 MB in events of ``size`` bytes, which does not end."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    event = b'data: {"text":"' + b"a" * size + b'"}\n\n'
+    return Raw(data=head + event * (40_000_000 // len(event)), close=False)
+
+
 async def rest_of(client: RawClient, piece: int = 2**20) -> int:
     """Return the number of bytes until the connection ends or is reset."""
     size = 0
@@ -39,9 +46,7 @@ async def test_reply_that_is_not_read_is_truncated_and_aborted_at_the_worker(
     """It is counted and logged as unread, and nothing is buffered for it any more."""
     settings = {"unread_timeout_secs": 2, "access_log": True}
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **settings) as gateway:
-        event = b"data: {}\n\n" * 4000
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-        sim.behave(Raw(data=head + event * 1000, close=False) if stream else HUGE)
+        sim.behave(events(400) if stream else HUGE)
         async with raw_client(gateway, limit=4096) as client:
             client.request(KINDS[kind], json.dumps(body_of(kind, 5, stream)).encode())
             await client.head()
@@ -53,13 +58,6 @@ async def test_reply_that_is_not_read_is_truncated_and_aborted_at_the_worker(
         assert 'failures_total{class="Timeout",reason="request.timeout"} 1\n' in text
     [line] = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     assert (line["error"], line["outcome"], line["status"]) == ("reply_unread", "failed", 200)
-
-
-def events(size: int) -> Raw:
-    """Return a stream of 40 MB in events of ``size`` bytes, which does not end."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    event = b'data: {"text":"' + b"a" * size + b'"}\n\n'
-    return Raw(data=head + event * (40_000_000 // len(event)), close=False)
 
 
 @pytest.mark.parametrize(

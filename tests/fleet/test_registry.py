@@ -17,6 +17,7 @@ from gateway.fleet.changes import Changes
 from gateway.fleet.registry import Fleet
 from gateway.fleet.roster import candidates, roster_of
 from gateway.fleet.states import USABLE, CordonSource, WorkerEvent, WorkerState
+from gateway.fleet.weights import reaches
 from gateway.fleet.worker import NO_WEIGHTS, Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import POLICIES
@@ -420,3 +421,37 @@ def test_each_transition_is_counted_and_logged_once(caplog: pytest.LogCaptureFix
     assert [record.getMessage() for record in caplog.records][1] == "worker http://a:1: ready -> busy: why"
     assert len(caplog.records) == len(notes.moves)
     assert not any(record.getMessage().endswith(" ") for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("versions", "least", "enough"),
+    [
+        (["5", "12", "0005"], "5", True),
+        (["4", "default", None, "9" * 5000], "5", False),
+        (["-1"], "0", False),
+        (["step-5"], "step-5", True),
+        (["step-6", "5", None], "step-5", False),
+    ],
+)
+def test_integers_are_compared_and_all_else_has_to_be_equal(
+    versions: list[str | None], least: str, enough: bool
+) -> None:
+    assert {reaches(version, least) for version in versions} == {enough}
+
+
+def test_format_sees_the_prefix_the_key_and_its_own_WorkerInfo() -> None:
+    worker = worker_at("http://worker/p/", authorization=b"Bearer secret")
+    assert worker.view("relayed").info is None
+    worker.infos = {"one": WorkerInfo("e", "c", False), "two": WorkerInfo("theirs", "c", True)}
+    view = worker.view("one")
+    assert (view.prefix, view.authorization, view.info) == (b"/p", b"Bearer secret", worker.infos["one"])
+    assert worker.view("two").info is worker.view("relayed").info is worker.infos["two"]
+    assert "secret" not in repr(worker) + repr(view) + repr(worker.record)
+
+
+def test_capability_that_is_not_usable_is_not_offered() -> None:
+    worker = worker_at("http://worker")
+    assert worker.offers("c") is None
+    worker.infos = {"one": WorkerInfo("e", "c", False, reason="off"), "two": WorkerInfo("e", "d", True)}
+    assert worker.offers("c") is None
+    assert worker.offers("d") is worker.infos["two"]

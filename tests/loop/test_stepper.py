@@ -24,19 +24,24 @@ def stepped(work: Callable[[list[Any]], Coroutine[Any, Any, None]]) -> tuple[Cor
     return stepper, notes
 
 
-async def test_coroutine_goes_on_inside_the_call_that_fires_its_wakeup() -> None:
+async def test_coroutine_goes_on_inside_the_call_that_fires_its_wakeup_and_raises_there() -> None:
     wakeup = Wakeup()
 
     async def work(notes: list[Any]) -> None:
         for number in range(3):
             notes.append(number)
             await wakeup
+        raise Stop
 
     _, notes = stepped(work)
     assert notes == [0]
-    for after in ([0, 1], [0, 1, 2], [0, 1, 2, "ended"], [0, 1, 2, "ended"]):
+    for after in ([0, 1], [0, 1, 2]):
         wakeup.fire()
         assert notes == after
+    with pytest.raises(Stop):
+        wakeup.fire()
+    wakeup.fire()
+    assert notes == [0, 1, 2, "ended"]
 
 
 async def test_interrupt_raises_where_the_coroutine_waits() -> None:
@@ -117,19 +122,6 @@ async def test_future_that_is_done_after_an_interrupt_resumes_nothing() -> None:
     assert notes == []
     wakeup.fire()
     assert notes == ["wakeup", "ended"]
-
-
-async def test_exception_of_the_coroutine_goes_to_the_caller_that_ran_it() -> None:
-    wakeup = Wakeup()
-
-    async def work(notes: list[Any]) -> None:
-        await wakeup
-        raise Stop
-
-    _, notes = stepped(work)
-    with pytest.raises(Stop):
-        wakeup.fire()
-    assert notes == ["ended"]
 
 
 async def test_task_can_await_a_wakeup_and_be_cancelled() -> None:

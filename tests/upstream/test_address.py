@@ -1,10 +1,13 @@
-"""The URL of a worker, with a rank at its end."""
+"""The URL of a worker, with a rank at its end: what is sent there, and which may be registered."""
 
 from __future__ import annotations
 
 import pytest
 
+from gateway.formats.contract import UpstreamRequest
 from gateway.upstream.address import Address, BadWorkerUrl
+from gateway.upstream.encode import encode_head
+from gateway.upstream.url_patterns import UrlPattern
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,47 @@ def test_at_sign_that_names_no_rank_is_refused_and_not_repeated(url: str) -> Non
         Address.parse(url)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed", "others"),
+    [
+        ("*", ["https://anything:1/at/all"], []),
+        ("worker", ["http://worker", "http://WORKER:30000/p"], ["http://worker.evil"]),
+        ("http://worker", [], ["https://worker"]),
+        ("worker:80", ["http://worker"], []),
+        ("worker:*", ["http://worker:1"], []),
+        ("worker:8000", [], ["http://worker:8001"]),
+        ("*.pool", ["http://a.pool"], ["http://a.b.pool"]),
+        ("gpu-*", ["http://gpu-7"], ["http://gpu-7.evil"]),
+        ("10.0.0.0/8", ["http://10.1.2.3:1"], ["http://11.1.2.3:1", "http://167772161:1"]),
+        ("10.0.0.0/8:30000", ["http://10.1.2.3:30000@5"], []),
+        ("[fd00::/8]", ["http://[fd00::1]:1"], []),
+        ("[fd00::/8]:1", [], ["http://[fe00::1]:1"]),
+        ("[::1]", ["http://[0:0::1]:1"], []),
+    ],
+)
+def test_pattern_is_held_against_the_parts_of_a_url(
+    pattern: str, allowed: list[str], others: list[str]
+) -> None:
+    """Nothing in a path or a longer name looks like another host."""
+    assert [url for url in allowed + others if UrlPattern.parse(pattern).matches(url)] == allowed
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ftp://a", "http://a/path", "a b", "10.0.0.0/99", "[10.0.0.0/8", "a:0", "a:70000", "me@a", "[::1"],
+)
+def test_pattern_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"form|network|port"):
+        UrlPattern.parse(text)
+
+
+def test_head_has_host_the_lines_of_the_format_and_the_length() -> None:
+    request = UpstreamRequest(
+        b"POST", b"/v1/generate", ((b"x-b", b"2"), (b"x-a", b"1"), (b"x-b", b"\xff")), b"12345"
+    )
+    assert encode_head(request, Address.parse("http://worker:30000/v1")) == (
+        b"POST /v1/generate HTTP/1.1\r\nhost: worker:30000\r\n"
+        b"x-b: 2\r\nx-a: 1\r\nx-b: \xff\r\ncontent-length: 5\r\n\r\n"
+    )

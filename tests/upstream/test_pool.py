@@ -13,6 +13,7 @@ import pytest
 from gateway.errors import ConnectFailed
 from gateway.upstream.connection import Connection
 from gateway.upstream.pool import MAX_IDLE_SECONDS, Pool
+from gateway.upstream.tls_faults import tls_fault
 from tests.support.gateway import until
 from tests.upstream.peer import BODY, REQUEST, Listener, Peer, answered, full_backlog, listening
 
@@ -54,8 +55,8 @@ async def test_connection_that_is_given_back_in_the_middle_of_a_reply_is_closed(
         peer = await listener.accept()
         connection.send(REQUEST, BODY)
         pool.give_back(connection)
-        assert pool.idle == 0
         await peer.closed()
+        assert pool.idle == 0
 
 
 @pytest.mark.virtual_time
@@ -177,3 +178,19 @@ async def test_connect_cancelled_at_any_step_leaves_no_open_socket(listener: Lis
             except TimeoutError:
                 break
             await peer.closed()
+
+
+@pytest.mark.parametrize(
+    ("reason", "given"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "it wants a client certificate, and was shown none"),
+        ("SOMETHING_ELSE", "TLS failed: something else"),
+        (None, "TLS failed: "),
+    ],
+)
+def test_reason_of_a_failed_handshake_is_given_in_plain_words(reason: str | None, given: str) -> None:
+    """Real ones: tests/security/test_tls_workers.py."""
+    error = ssl.SSLError(1, "[SSL] something")
+    error.reason = reason  # type: ignore[assignment]
+    assert str(tls_fault(error)).startswith(given)
+    assert tls_fault(TimeoutError()) is None
