@@ -1,6 +1,6 @@
 """The requests and replies of the engines, by route, because one engine serves several.
 
-Owns: paths, requests, replies, events, ids and aborts. Must never enter: sockets, or the time of a reply.
+Owns: paths, requests, replies, events and ids. Must never enter: sockets, or the time of a reply.
 """
 
 from __future__ import annotations
@@ -11,20 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from gateway.formats.worker_contract import ProbeReply
-from tests.contract import probes
+from gateway.sim import Arrival
+from tests.support.generate import KINDS, LIMIT, PROMPT
 
-_PREFIX = "generate-tokens-"
 DONE = b"data: [DONE]\n\n"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """An engine. ``aborted`` reads the ids from the body of an abort call; None means all."""
-
-    abort_path: str
-    probes: Mapping[str, ProbeReply]
-    aborted: Callable[[bytes], list[str] | None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +28,7 @@ class Route:
     kind: str
     path: str
     prompt: Mapping[str, Any]
-    reply: Callable[[str, int, str], bytes]
+    reply: Callable[[str, int, str | None], bytes]
     event: Callable[[str, int, str | None], bytes]
     #: The member of a request that contains its id.
     member: str = "request_id"
@@ -51,93 +41,60 @@ class Route:
         """Return such a request as bytes."""
         return json.dumps(self.question(stream=stream, **extra)).encode()
 
-    def id_of(self, headers: Mapping[bytes, bytes], body: bytes) -> str:
-        """Return the id that the engine uses for a request."""
-        if self.path == "/generate":
-            _, _, rest = body.rpartition(
-                b'"rid"'
-            )  # The body may have 100 MB, and parsing it would take too long.
-            return rest.partition(b'"')[2].partition(b'"')[0].decode() if len(rest) < len(body) else ""
-        return headers.get(b"x-request-id", b"").decode()
-
-
-def sse(data: bytes) -> bytes:
-    """Return one event of a stream."""
-    return b"data: %b\n\n" % data
+    def id_of(self, request: Arrival) -> str:
+        """Return the id that the engine uses for a request, whose body may be too long to be parsed."""
+        if self.member == "rid":
+            _, found, rest = request.body.rpartition(b'"rid"')
+            return rest.partition(b'"')[2].partition(b'"')[0].decode() if found else ""
+        return request.header("x-request-id") or ""
 
 
 def _sglang(name: str, tokens: int, reason: str | None) -> bytes:
-    ends = {"length": {"type": "length", "length": tokens}, "abort": {"type": "abort", "message": "aborted"}}
-    meta = {
-        "id": name,
-        "finish_reason": None if reason is None else ends[reason],
-        "prompt_tokens": 3,
-        "completion_tokens": tokens,
-        "cached_tokens": 0,
-    }
+    finish = reason and {"type": reason, "length": tokens, "message": reason}
+    meta = {"id": name, "finish_reason": finish, "completion_tokens": tokens, **_COUNTS}
     return json.dumps({"text": "t" * tokens, "output_ids": [*range(tokens)], "meta_info": meta}).encode()
 
 
-def _sglang_aborted(body: bytes) -> list[str] | None:
-    call = json.loads(body)
-    return None if call.get("abort_all") else [call["rid"]]
-
-
-def _vllm(name: str, tokens: list[int], reason: str | None, usage: Any) -> bytes:
+def _vllm(name: str, tokens: list[int], reason: str | None, usage: Any = None) -> bytes:
     choice = {"index": 0, "finish_reason": reason, "stop_reason": None, "token_ids": tokens, "logprobs": None}
-    return json.dumps({"request_id": _PREFIX + name, "usage": usage, "choices": [choice]}).encode()
+    return json.dumps({"request_id": f"generate-tokens-{name}", "usage": usage, "choices": [choice]}).encode()
 
 
-def _usage(tokens: int) -> dict[str, int]:
-    return {"prompt_tokens": 3, "completion_tokens": tokens, "total_tokens": 3 + tokens}
+def _chat(name: str, kind: str, **choice: object) -> bytes:
+    return json.dumps({"id": name, "object": kind, "choices": [{"index": 0, **choice}]}).encode()
 
 
-def _vllm_reply(name: str, tokens: int, reason: str) -> bytes:
-    return _vllm(name, [*range(tokens)], reason, _usage(tokens))
-
-
-def _vllm_aborted(body: bytes) -> list[str] | None:
-    return [name.removeprefix(_PREFIX) for name in json.loads(body)["request_ids"]]
-
-
-def _chat(name: str, tokens: int, reason: str | None) -> bytes:
+def _chat_reply(name: str, tokens: int, reason: str | None) -> bytes:
     message = {"role": "assistant", "content": "word " * tokens}
-    choice = {"index": 0, "message": message, "finish_reason": reason}
-    return json.dumps(
-        {"id": name, "object": "chat.completion", "choices": [choice], "usage": _usage(tokens)}
-    ).encode()
+    return _chat(name, "chat.completion", message=message, finish_reason=reason)
 
 
 def _chat_event(name: str, tokens: int, reason: str | None) -> bytes:
-    choice = {"index": 0, "delta": {"content": "t"}, "finish_reason": reason}
-    return json.dumps({"id": name, "object": "chat.completion.chunk", "choices": [choice]}).encode()
+    return _chat(name, "chat.completion.chunk", delta={"content": "t"}, finish_reason=reason)
 
 
-ENGINES = {
-    "sglang": Engine("/abort_request", probes.SGLANG, _sglang_aborted),
-    "vllm": Engine("/inference/v1/abort_requests", probes.VLLM, _vllm_aborted),
-}
-SGLANG = Route(
-    kind="sglang",
-    path="/generate",
-    prompt={"input_ids": [1, 15043, 29892], "sampling_params": {"max_new_tokens": 3, "temperature": 0}},
-    reply=_sglang,
-    event=_sglang,
-    member="rid",
-)
+def _prompt(kind: str) -> dict[str, Any]:
+    return {PROMPT[kind]: [1, 15043, 29892], "sampling_params": {LIMIT[kind]: 3, "temperature": 0}}
+
+
+_COUNTS = {"prompt_tokens": 3, "cached_tokens": 0}
+_CHAT = {"model": "sim", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+SGLANG = Route("sglang", KINDS["sglang"], _prompt("sglang"), _sglang, _sglang, "rid")
 VLLM = Route(
-    kind="vllm",
-    path="/inference/v1/generate",
-    prompt={"token_ids": [1, 15043, 29892], "sampling_params": {"max_tokens": 3, "temperature": 0}},
-    reply=_vllm_reply,
-    event=lambda name, tokens, reason: _vllm(name, [tokens], reason, None),
+    "vllm",
+    KINDS["vllm"],
+    _prompt("vllm"),
+    lambda name, tokens, reason: _vllm(
+        name, [*range(tokens)], reason, {**_COUNTS, "completion_tokens": tokens}
+    ),
+    lambda name, tokens, reason: _vllm(name, [tokens], reason),
 )
-_CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
-SGLANG_CHAT = Route("sglang", "/v1/chat/completions", _CHAT, _chat, _chat_event)
-VLLM_CHAT = Route("vllm", "/v1/chat/completions", _CHAT, _chat, _chat_event)
 #: The two generate endpoints. ROUTES has two more routes, which are relayed without inspection.
 GENERATE = (SGLANG, VLLM)
-ROUTES = (SGLANG, VLLM, SGLANG_CHAT, VLLM_CHAT)
+ROUTES = (
+    *GENERATE,
+    *(Route(kind, "/v1/chat/completions", _CHAT, _chat_reply, _chat_event) for kind in KINDS),
+)
 
 
 def named(route: Route) -> str:

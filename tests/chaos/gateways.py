@@ -1,7 +1,6 @@
 """The gateway as a process, and its state as seen from outside.
 
-Owns: its process, its fleet, its counts (in flight, sockets, log lines, memory). Must never enter:
-expectations, workers.
+Owns: its process, its fleet, its counts (in flight, log lines, memory). Must never enter: expectations.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.dialects import Route
-from tests.chaos.worker import Worker
+from tests.chaos.worker import Behaviour, Worker, good, workers
 from tests.clients.site import Listed, Site, gateway_process, site_at
 from tests.support.gateway import eventually
 
 ROUTING_KEY = "x-smg-routing-key"
-_ESTABLISHED = "01"
 
 
 class Gateway:
@@ -36,11 +34,16 @@ class Gateway:
         self.port = int(site.url.rsplit(":", 1)[1])
         self.log = log
 
-    async def serve(self, *workers: Listed) -> None:
-        """Register ``workers`` and wait until they are ready."""
-        await self.site.serve(*workers)
+    @asynccontextmanager
+    async def fleet(
+        self, kind: str, count: int = 2, behaviour: Behaviour = good
+    ) -> AsyncIterator[list[Worker]]:
+        """Start ``count`` workers, register them and wait until they are ready."""
+        async with workers(kind, count, behaviour) as made:
+            await self.site.serve(*made)
+            yield made
 
-    async def states(self, *workers: Worker) -> list[str]:
+    async def states(self, *workers: Listed) -> list[str]:
         """Return the states of ``workers``."""
         listed = await self.site.workers()
         return [str(listed[worker.url]["state"]) for worker in workers]
@@ -57,7 +60,7 @@ class Gateway:
         async def check() -> bool:
             return await self.in_flight() == 0
 
-        await eventually(check, 5)
+        await eventually(check)
 
     async def ask(self, route: Route, key: str | None = None, *, stream: bool = False) -> httpx.Response:
         """Send one request of ``route``, with a routing key if given, and return the reply."""
@@ -74,18 +77,13 @@ class Gateway:
 
         return await asyncio.gather(*(one() for _ in range(count)))
 
-    async def keys_of(
-        self, route: Route, counted: Worker, count: int, *, of_other: bool = False
-    ) -> list[str]:
-        """Return ``count`` routing keys of the worker ``counted``, or of the other of two."""
+    async def keys_of(self, route: Route, worker: Worker, count: int) -> list[str]:
+        """Return ``count`` routing keys of ``worker``."""
         found: list[str] = []
         for number in range(50 * count):
-            before, key = len(counted.calls), f"key-{number}"
-            for _ in range(2):
-                assert (await self.ask(route, key)).status_code == 200
-            assert len(counted.calls) - before in (0, 2), "all requests of a key go to one worker"
-            if (len(counted.calls) == before) is of_other:
-                found.append(key)
+            before, key = len(worker.calls), f"key-{number}"
+            assert (await self.ask(route, key)).status_code == 200
+            found += [key] if len(worker.calls) > before else []
             if len(found) == count:
                 return found
         raise AssertionError(f"fewer than {count} keys")
@@ -96,19 +94,17 @@ class Gateway:
         families = text_string_to_metric_families(text)
         return sum(each.value for family in families for each in family.samples if each.name == name)
 
-    def lines(self, *words: str) -> list[str]:
-        """Return the lines of the log that contain all of ``words``."""
-        return [line for line in self.log.read_text().splitlines() if all(word in line for word in words)]
-
-    async def access(self, *words: str) -> dict[str, Any]:
-        """Return the line of the access log that contains ``words``, once it is written."""
+    async def access(self, name: str) -> dict[str, Any]:
+        """Return the line of the access log about the request ``name``, once it is written."""
+        found: list[dict[str, Any]] = []
 
         async def written() -> bool:
-            return bool(self.lines('"request_id"', *words))
+            lines = self.log.read_text().splitlines()
+            found.extend(json.loads(line) for line in lines if '"request_id"' in line and name in line)
+            return bool(found)
 
         await eventually(written)
-        found: dict[str, Any] = json.loads(self.lines('"request_id"', *words)[0])
-        return found
+        return found[0]
 
 
 @contextmanager
@@ -132,12 +128,6 @@ async def gateway(log: Path, *flags: str, before: Sequence[str] = ()) -> AsyncIt
     with gateway_process(log, *flags, before=before) as url:
         async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as client:
             yield Gateway(Site(url, client), log)
-
-
-def sockets_to(worker: Worker) -> int:
-    """Return the number of connections of any process to ``worker``, from the system's table."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[2] == f"0100007F:{worker.port:04X}" and row[3] == _ESTABLISHED for row in rows)
 
 
 async def best_of_five(measure: Callable[[], Awaitable[float]], bound: float) -> int:

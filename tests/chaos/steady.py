@@ -1,13 +1,14 @@
-"""A client that sends the same requests at a steady pace and records the latency of each reply.
+"""A client in a process of its own, so that its latencies do not depend on the work of the test.
 
-Owns: a process, ``python -m tests.chaos.steady``, whose latencies do not depend on the work of the test. Must
-never enter: bounds.
+Owns: ``python -m tests.chaos.steady``, which sends the same requests at a steady pace, or many at once, and
+records each reply. Must never enter: bounds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import signal
 import sys
 import time
@@ -18,6 +19,9 @@ from dataclasses import asdict, dataclass, field
 import aiohttp
 
 from tests.support.processes import spawned
+
+#: The usual limit of a service.
+OPEN_FILES = 8192
 
 
 @dataclass
@@ -51,15 +55,32 @@ async def steadily(*urls: str, interval: float, body: object = None) -> AsyncIte
         vars(answers).update(json.loads(out))
 
 
-async def _ask(urls: Sequence[str], interval: float, body: str | None) -> Answers:
+async def burst(url: str, count: int, body: object) -> Answers:
+    """Send ``count`` requests at once, and return when each has its reply."""
+    orders = json.dumps({"urls": [url], "count": count, "interval": None, "body": json.dumps(body)})
+    async with spawned("tests.chaos.steady", orders) as process:
+        out, err = await process.communicate()
+        assert process.returncode == 0, err.decode()
+        return Answers(**json.loads(out.removeprefix(b"begun\n")))
+
+
+async def _ask(urls: Sequence[str], interval: float | None, body: str | None, count: int = 1) -> Answers:
     found, over = Answers(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-    timeout = aiohttp.ClientTimeout(30)
-    async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as asking:
+    timeout, connector = (
+        aiohttp.ClientTimeout(None if interval is None else 30),
+        aiohttp.TCPConnector(limit=0),
+    )
+    async with (
+        aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+        asyncio.TaskGroup() as asking,
+    ):
         print("begun", flush=True)
         while not over.is_set():
-            for url in urls:
+            for url in (*urls,) * count:
                 asking.create_task(_once(session, url, body, found))
+            if interval is None:
+                break
             with suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), interval)
     found.seconds.sort()
@@ -68,18 +89,16 @@ async def _ask(urls: Sequence[str], interval: float, body: str | None) -> Answer
 
 async def _once(session: aiohttp.ClientSession, url: str, body: str | None, found: Answers) -> None:
     began = time.monotonic()
-    headers = {"content-type": "application/json"}
+    method, headers = "GET" if body is None else "POST", {"content-type": "application/json"}
     try:
-        async with session.request(
-            "GET" if body is None else "POST", url, data=body, headers=headers
-        ) as reply:
+        async with session.request(method, url, data=body, headers=headers) as reply:
             await reply.read()
-            if reply.status != 200:
-                found.failures.append(str(reply.status))
+            found.failures += [] if reply.status == 200 else [str(reply.status)]
     except (aiohttp.ClientError, TimeoutError) as error:
         found.failures.append(repr(error))
     found.seconds.append(time.monotonic() - began)
 
 
 if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     print(json.dumps(asdict(asyncio.run(_ask(**json.loads(sys.argv[1]))))))

@@ -7,10 +7,8 @@ import time
 
 from tests.chaos.dialects import GENERATE, Route
 from tests.chaos.gateways import Gateway, best_of_five
-from tests.chaos.process import worker_process
 from tests.chaos.steady import steadily
-from tests.chaos.worker import workers
-from tests.clients.site import Listed
+from tests.chaos.worker import Worker
 from tests.support.gateway import RawClient, eventually
 
 #: Seconds that requests to the other worker, and replies of the control plane, may take.
@@ -19,7 +17,7 @@ CONTROL = ("/workers", "/health", "/ready", "/metrics", "/v1/models")
 
 
 async def requests_at(
-    gw: Gateway, route: Route, hanging: Listed, other: Listed, count: int
+    gw: Gateway, route: Route, hanging: Worker, other: Worker, count: int
 ) -> list[RawClient]:
     """Send ``count`` requests to the worker that hangs, while ``other`` is cordoned."""
     name = (await gw.site.workers())[other.url]["id"]
@@ -37,7 +35,7 @@ async def requests_at(
     return clients
 
 
-async def unreachable(gw: Gateway, worker: Listed) -> None:
+async def unreachable(gw: Gateway, worker: Worker) -> None:
     """Return once ``worker`` gets no more requests, because its probes failed."""
 
     async def check() -> bool:
@@ -52,11 +50,10 @@ async def test_requests_to_the_other_worker_and_control_calls_do_not_wait(gw: Ga
 
 
 async def _hundred_beside_fifty(gw: Gateway, route: Route) -> None:
-    async with workers(route.kind, 2) as (hanging, other):
-        await gw.serve(hanging, other)
+    async with gw.fleet(route.kind) as (hanging, other):
         keys = await gw.keys_of(route, other, 100)
         stuck = (await gw.keys_of(route, hanging, 1))[0]
-        hanging.stop_reading()
+        hanging.hang()
         clients = await requests_at(gw, route, hanging, other, 50)
         before = len(other.calls)
 
@@ -82,14 +79,13 @@ async def _hundred_beside_fifty(gw: Gateway, route: Route) -> None:
 
 
 async def test_worker_that_goes_on_answers_what_it_had_and_is_used_again(gw: Gateway) -> None:
-    """The system accepts connections for a suspended process, and nobody reads them."""
+    """Connections are accepted, as the system does for a suspended process, and nothing is answered."""
     await asyncio.gather(*(_suspend_and_resume(gw, route) for route in GENERATE))
 
 
 async def _suspend_and_resume(gw: Gateway, route: Route) -> None:
-    async with worker_process(route.kind, "counted") as hanging, workers(route.kind, 1) as (other,):
-        await gw.serve(hanging, other)
-        hanging.stop()
+    async with gw.fleet(route.kind) as (hanging, other):
+        hanging.hang()
         clients = await requests_at(gw, route, hanging, other, 10)
         await unreachable(gw, hanging)
         assert (await gw.ask(route)).status_code == 200
@@ -98,6 +94,4 @@ async def _suspend_and_resume(gw: Gateway, route: Route) -> None:
             assert (await client.head()).startswith(b"HTTP/1.1 200 ")
             client.leave()
         await gw.site.ready(hanging, other)
-        await hanging.kill()
-        assert len(await hanging.started()) == 10
-        assert len(other.calls) == 1
+        assert (len(hanging.calls), len(other.calls)) == (10, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.dialects import ROUTES, Route, named
 from tests.chaos.gateways import Gateway
-from tests.chaos.worker import Behaviour, Call, wants_stream, workers
+from tests.chaos.worker import Behaviour, Call
 
 #: The silence in most runs, in seconds.
 SHORT = 3.0
@@ -22,10 +22,10 @@ def silent_for(seconds: float) -> Behaviour:
     """Send the head of a requested stream at once, then nothing, then the complete reply."""
 
     async def behave(call: Call) -> None:
-        if wants_stream(call):
+        if call.wants_stream:
             call.stream()
         await asyncio.sleep(seconds)
-        if not wants_stream(call):
+        if not call.wants_stream:
             return call.reply()
         call.event()
         call.finish()
@@ -39,14 +39,13 @@ async def test_reply_after_a_long_silence_is_complete(
 ) -> None:
     """Unary and streamed, with the default settings: no byte is added, and each is generated once."""
     seconds = pytestconfig.getoption("--silence")
-    async with workers(route.kind, 1, silent_for(seconds or SHORT)) as (worker,):
-        await gw.serve(worker)
-        async with httpx.AsyncClient(base_url=gw.url, timeout=None, trust_env=False) as client:
-            questions = [route.question(), route.question(stream=True)]
-            asking = (client.post(route.path, json=question) for question in questions)
-            unary, stream = await asyncio.gather(*asking)
+    async with (
+        gw.fleet(route.kind, 1, silent_for(seconds or SHORT)) as (worker,),
+        httpx.AsyncClient(base_url=gw.url, timeout=None, trust_env=False) as client,
+    ):
+        questions = [route.question(stream=stream) for stream in (False, True)]
+        replies = await asyncio.gather(*(client.post(route.path, json=question) for question in questions))
         for call in worker.calls:
-            reply = stream if wants_stream(call) else unary
-            assert reply.status_code == 200
-            assert reply.content == b"".join(call.sent)
+            reply = replies[call.wants_stream]
+            assert (reply.status_code, reply.content) == (200, b"".join(call.sent))
         assert len(worker.calls) == 2

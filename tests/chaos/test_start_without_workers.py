@@ -7,71 +7,47 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.dialects import ENGINES, GENERATE, ROUTES, Route, named
+from tests.chaos.dialects import GENERATE, ROUTES, Route, named
 from tests.chaos.gateways import Gateway, gateway
 from tests.chaos.worker import workers
-from tests.support.processes import free_port
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_gateway_without_a_worker_is_alive_not_ready_and_refuses_with_a_time_to_wait(
+async def test_gateway_without_a_worker_is_alive_not_ready_and_refuses_until_one_listens(
     gw: Gateway, route: Route
 ) -> None:
-    assert (await gw.client.get("/health")).status_code == 200
-    assert (await gw.client.get("/readiness")).status_code == 503
-    assert (await gw.client.get("/workers")).json()["workers"] == []
-    reply = await gw.ask(route)
-    assert reply.status_code == 503 and int(reply.headers["retry-after"]) > 0
-    assert reply.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_worker_that_joins_serves(gw: Gateway, route: Route) -> None:
+    """A trainer registers its engines when it starts them, and they load for minutes."""
     async with workers(route.kind, 1) as (worker,):
-        await gw.serve(worker)
+        await worker.die()
+        for registered in (False, True):
+            if registered:
+                await gw.client.post("/workers", json={"url": worker.url})
+            assert (await gw.client.get("/health")).status_code == 200
+            assert (await gw.client.get("/readiness")).status_code == 503
+            reply = await gw.ask(route)
+            assert reply.status_code == 503 and reply.json()["error"]["message"]
+            assert registered or int(reply.headers["retry-after"]) > 0
+        await worker.start()
+        await gw.site.ready(worker)
         assert (await gw.ask(route)).status_code == 200
         assert (await gw.client.get("/readiness")).status_code == 200
 
 
 @pytest.mark.parametrize("route", GENERATE, ids=named)
-async def test_worker_that_was_registered_before_it_listened_is_found(gw: Gateway, route: Route) -> None:
-    """A trainer registers its engines when it starts them, and they load for minutes."""
-    async with workers(route.kind, 1) as (worker,):
-        await worker.die()
-        await gw.client.post("/workers", json={"url": worker.url})
-        await asyncio.sleep(0.05)
-        assert (await gw.ask(route)).status_code == 503
-        await worker.start()
-        await gw.site.ready(worker)
-        assert (await gw.ask(route)).status_code == 200
-
-
-@pytest.mark.parametrize("route", GENERATE, ids=named)
-async def test_gateway_started_with_a_live_and_a_dead_worker_serves_from_the_live_one(
+async def test_gateway_started_with_a_dead_worker_serves_from_the_one_that_joins(
     tmp_path: Path, route: Route
 ) -> None:
-    """The dead worker never gets a request."""
-    async with workers(route.kind, 1) as (live,):
-        dead = f"http://127.0.0.1:{free_port()}"
-        flags = ("--worker", dead, "--worker", live.url)
+    """Requests may wait for it with ``--queue-seconds``, which is off by default."""
+    async with workers(route.kind, 2) as (dead, live):
+        await dead.die()
+        flags = ("--worker", dead.url, "--worker", live.url, "--queue-seconds", "60")
+        await live.die()
         async with gateway(tmp_path / "log", *flags) as started:
-            await started.site.ready(live)
-            for _ in range(5):
-                assert (await started.ask(route)).status_code == 200
-            listed = await started.site.workers()
-            assert listed[live.url]["state"] == "ready" and listed[dead]["state"] in ("joining", "dead")
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-async def test_requests_that_may_wait_are_served_once_the_first_worker_is_there(
-    tmp_path: Path, kind: str
-) -> None:
-    """With ``--queue-seconds``, which is off by default."""
-    route = next(route for route in GENERATE if route.kind == kind)
-    async with gateway(tmp_path / "log", "--queue-seconds", "20") as patient, workers(kind, 1) as (worker,):
-        waiting = [asyncio.ensure_future(patient.ask(route)) for _ in range(5)]
-        await asyncio.sleep(0.05)
-        assert not any(each.done() for each in waiting)
-        await patient.serve(worker)
-        assert [reply.status_code for reply in await asyncio.gather(*waiting)] == [200] * 5
-        assert len(worker.calls) == 5
+            waiting = [asyncio.ensure_future(started.ask(route)) for _ in range(5)]
+            await asyncio.sleep(0.05)
+            assert not any(each.done() for each in waiting)
+            await live.start()
+            assert [reply.status_code for reply in await asyncio.gather(*waiting)] == [200] * 5
+            assert (await started.states(live)) == ["ready"]
+            assert set(await started.states(dead)) <= {"joining", "dead"}
+            assert len(live.calls) == 5

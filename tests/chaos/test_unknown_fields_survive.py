@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from gateway.sim import Arrival
 from tests.chaos.dialects import ROUTES, SGLANG, VLLM, Route, named
 from tests.chaos.gateways import Gateway
-from tests.chaos.worker import ReceivedRequest, workers
 
 #: Members with unusual spelling: two blanks after a colon, a member twice, large and small numbers.
 ODD = (
@@ -41,14 +41,14 @@ HEADERS = {
 }
 
 
-async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") -> ReceivedRequest:
-    """Send ``body`` and return the request that the worker received."""
-    async with workers(route.kind, 1) as (worker,):
-        await gw.serve(worker)
+async def arrived(gw: Gateway, route: Route, body: bytes, method: str = "POST") -> Arrival:
+    """Send ``body``; return the request that the worker received, with the headers that were sent."""
+    async with gw.fleet(route.kind, 1) as (worker,):
         headers = {"content-type": "application/json", **HEADERS}
         reply = await gw.client.request(method, route.path, content=body, headers=headers)
         assert reply.status_code == 200, reply.text
         (call,) = worker.calls
+        assert {name: call.request.header(name) for name in HEADERS} == HEADERS
         return call.request
 
 
@@ -80,21 +80,3 @@ async def test_body_with_an_id_of_its_own_arrives_without_any_change(
     """A body of over a mebibyte is parsed in steps."""
     sent = BODIES[route.path] % end
     assert (await arrived(gw, route, sent, method)).body == sent
-
-
-@pytest.mark.parametrize("route", ROUTES, ids=named)
-async def test_headers_arrive(gw: Gateway, route: Route) -> None:
-    request = await arrived(gw, route, BODIES[route.path] % b"")
-    assert {name: request.header(name.lower()) for name in HEADERS} == HEADERS
-
-
-async def test_control_call_arrives_byte_for_byte(gw: Gateway) -> None:
-    """It arrives at every worker, with its unknown fields."""
-    sent = b'{"zzz":  1e-7, "model_path": "/m", "load_format": null, "big": 9007199254740993}'
-    async with workers("sglang", 2) as fleet:
-        await gw.serve(*fleet)
-        await gw.client.post(
-            "/update_weights_from_disk", content=sent, headers={"content-type": "application/json"}
-        )
-        requests = [each for worker in fleet for each in worker.requests_to("/update_weights_from_disk")]
-        assert [request.body for request in requests] == [sent, sent]

@@ -1,142 +1,94 @@
-"""A scripted worker that records times, raw bytes, disconnects and aborts.
+"""A simulated engine whose generate and chat routes are answered by behaviours.
 
-Owns: its connections, the part of HTTP/1.1 that the gateway uses towards a worker, the records. Must never
-enter: expectations. A closed connection is noticed at once, and the task that serves it is cancelled.
+Owns: the behaviours, and the times of disconnects and aborts. Must never enter: expectations, HTTP. A closed
+connection is noticed at once, and the task that answers is cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.loop.tasks import Tasks
-from tests.chaos.dialects import DONE, ENGINES, ROUTES, Route, sse
+from gateway.sim import AbortCall, Arrival, SimConfig, SimServer
+from gateway.sim.engine import POST_OR_PUT
+from gateway.sim.engine import Route as Served
+from gateway.sim.exchange import Exchange
+from gateway.sim.request_log import RequestLog
+from tests.chaos.dialects import DONE, ROUTES, Route
 
-JSON = (b"content-type", b"application/json")
-EVENTS = (b"content-type", b"text/event-stream")
-TOO_LARGE = b'{"error": {"message": "Request entity too large"}}'
-_SOUND = ("/ready", "/health")
-_RESET = struct.pack("ii", 1, 0)
-
-
-@dataclass(frozen=True)
-class ReceivedRequest:
-    """A received request. ``at`` is in seconds of the monotonic clock."""
-
-    at: float
-    method: bytes
-    target: bytes
-    headers: list[tuple[bytes, bytes]]
-    body: bytes = b""
-
-    @property
-    def path(self) -> str:
-        return self.target.decode().partition("?")[0]
-
-    def header(self, name: str) -> str | None:
-        return next((value.decode() for key, value in self.headers if key == name.encode()), None)
+Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Call:
     """A client's request, and its reply.
 
     ``gone`` and ``gone_at`` are set if its connection is closed before the reply is complete; ``aborted`` is
-    set when an abort names it.
+    set when an abort names it. ``added`` are header lines of its reply.
     """
 
-    def __init__(self, connection: _Connection, request: ReceivedRequest, route: Route) -> None:
-        self.request = request
+    added = b""
+
+    def __init__(self, exchange: Exchange, route: Route) -> None:
+        self.exchange = exchange
+        self.request = exchange.arrival
+        self.route = route
+        self.id = route.id_of(exchange.arrival)
+        self.wants_stream = b'"stream":true' in self.request.body.replace(b" ", b"")
         self.gone = asyncio.Event()
         self.gone_at: float | None = None
         self.aborted = asyncio.Event()
-        self.answered = False
         self.events = 0
         #: The pieces of the reply's body.
         self.sent: list[bytes] = []
-        self._wire = connection
-        self._route = route
-        self.id = route.id_of(dict(request.headers), request.body)
 
-    @property
-    def body(self) -> bytes:
-        return self.request.body
-
-    def write(self, data: bytes) -> None:
-        """Send raw bytes."""
-        self._wire.transport.write(data)
-
-    def reply(self, body: bytes | None = None, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
+    def reply(self, body: bytes | None = None, status: int = 200, *, reason: str = "length") -> None:
         """Send a complete reply, by default the engine's own to such a request."""
-        body = self._route.reply(self.id, 3, "length") if body is None else body
-        self.sent.append(body)
-        self.write(head(status, JSON, *headers, length=len(body)) + body)
-        self.end()
-
-    @property
-    def stuck(self) -> bool:
-        """Return True if the gateway does not read and over a mebibyte is waiting to be sent."""
-        size = self._wire.transport.get_write_buffer_size()
-        return bool(size > 1024 * 1024)
+        self.sent.append(self.route.reply(self.id, 3, reason) if body is None else body)
+        self.exchange.send(status, self.sent[0], extra=self.added)
 
     def half(self, tokens: int = 3) -> None:
         """Send the head of a complete reply, and half of the body it announces."""
-        body = self._route.reply(self.id, tokens, "length")
-        self.write(head(200, JSON, length=len(body)) + body[: len(body) // 2])
+        body = self.route.reply(self.id, tokens, "length")
+        self.exchange.promise(200, len(body), body[: len(body) // 2])
 
-    def stream(self, *headers: tuple[bytes, bytes]) -> None:
-        """Send the head of a stream."""
-        self.write(head(200, EVENTS, *headers))
+    def stream(self, events: int = 0) -> None:
+        """Send the head of a stream, and its first events."""
+        self.exchange.start(extra=self.added)
+        for _ in range(events):
+            self.event()
 
     def event(self, reason: str | None = None) -> None:
         """Send the next event, with one more token."""
         self.events += 1
-        self._piece(sse(self._route.event(self.id, self.events, reason)))
+        self._piece(b"data: %b\n\n" % self.route.event(self.id, self.events, reason))
 
     def finish(self, reason: str = "length") -> None:
         """Send the last event of a stream and its end."""
         self.event(reason)
         self._piece(DONE)
-        self.write(b"0\r\n\r\n")
-        self.end()
-
-    def abort_reply(self) -> None:
-        """Send the engine's reply to a request that was aborted after two tokens."""
-        self.reply(self._route.reply(self.id, 2, "abort"))
-
-    def end(self) -> None:
-        """Note that the reply is complete."""
-        self.answered = True
-        self._wire.call = None
+        self.exchange.end()
 
     def _piece(self, data: bytes) -> None:
         self.sent.append(data)
-        self.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.exchange.write(data)
 
     def reset(self) -> None:
         """Reset the connection."""
-        self.answered = True
-        self._wire.reset()
+        self.exchange.cut(reset=True)
 
 
 Behaviour = Callable[[Call], Coroutine[Any, Any, None]]
 
 
-def wants_stream(call: Call) -> bool:
-    return b'"stream":true' in call.body.replace(b" ", b"")
-
-
 async def good(call: Call) -> None:
     """Answer at once, with a stream if the request asks for one."""
-    if not wants_stream(call):
+    if not call.wants_stream:
         return call.reply()
-    call.stream()
-    call.event()
+    call.stream(1)
     call.finish()
 
 
@@ -145,174 +97,105 @@ async def silent(call: Call) -> None:
     await asyncio.Event().wait()
 
 
-class Worker:
-    """A worker of a ``kind``. ``behave`` answers each request that arrives from now on.
+async def begun(call: Call, tokens: int = 3) -> None:
+    """Send five events of a stream, or half of a unary reply; then nothing."""
+    if call.wants_stream:
+        call.stream(5)
+    else:
+        call.half(tokens)
+    await silent(call)
 
-    ``calls`` are the requests of clients, ``other_requests`` all others except probes, ``connections`` those
-    that are open, ``faults`` the events that must not occur in a test.
+
+class Worker(SimServer):
+    """A worker of a ``kind``. ``behaviour`` answers each request that arrives from now on.
+
+    ``calls`` are the requests of clients, ``faults`` the events that must not occur in a test.
     """
 
-    def __init__(self, kind: str, behave: Behaviour = good) -> None:
-        self.kind = kind
-        self.behave = behave
-        self.engine = ENGINES[kind]
+    def __init__(self, kind: str, behaviour: Behaviour = good) -> None:
+        super().__init__(kind, SimConfig(fast_health=True), make_log=self._new_log)
+        self.behaviour = behaviour
         self.calls: list[Call] = []
-        self.other_requests: list[ReceivedRequest] = []
-        self.connections: set[_Connection] = set()
         self.faults: list[object] = []
-        self.port = 0
-        self.ignores_input = False
-        #: Header lines added to all replies except those to clients' requests.
-        self.added: tuple[tuple[bytes, bytes], ...] = ()
-        #: A body of more bytes is refused with a 413 before it is read; then the connection is closed.
-        self.body_limit = 10**12
-        #: The path of requests that are read and answered by a reset of the connection.
-        self.breaks = ""
-        self._routes = {route.path: route for route in ROUTES if route.kind == kind}
+        self._latest: dict[int, Call] = {}
+        self._held: list[Exchange] = []
         self._tasks = Tasks()
-        self._server: asyncio.Server | None = None
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def aborts(self) -> list[ReceivedRequest]:
-        return self.requests_to(self.engine.abort_path)
-
-    def requests_to(self, path: str) -> list[ReceivedRequest]:
-        """Return the other requests to ``path``."""
-        return [request for request in self.other_requests if request.path == path]
+    def requests_to(self, path: str) -> list[Arrival]:
+        """Return the requests to ``path``."""
+        return [request for request in self.all_requests if request.target == path.encode()]
 
     async def start(self) -> None:
-        """Listen; after a ``die``, on the same port."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Connection(self), "127.0.0.1", self.port, backlog=4096
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
+        """Listen; after ``die``, on the same port."""
+        await super().start()
+        self._latest.clear()
+        for route in ROUTES:
+            if route.kind == self.kind:
+                self._serve(route, self.engine.routes.get(route.path.encode()))
 
-    async def die(self) -> None:
-        """Close the listening socket and reset all connections, like a process that is killed."""
-        if self._server is not None:
-            self._server.close()
-        for connection in tuple(self.connections):
-            connection.reset()
+    async def die(self, *, reset: bool = True) -> None:
+        """Close the listening socket and all connections, as the system does for a process that is killed:
+        with a reset only where there is unread input.
+        """
+        if not reset and self._http is not None:
+            self._http.close()
+        await self.kill()
         await self._tasks.stop()
 
-    def stop_reading(self) -> None:
-        """Accept connections from now on, and read nothing from old or new ones."""
-        self.ignores_input = True
-        for connection in self.connections:
-            connection.transport.pause_reading()
+    def hang(self) -> None:
+        """Accept connections, and answer nothing until ``go_on``."""
+        self.engine.handle = self._held.append  # type: ignore[method-assign, assignment]
 
-    def receive(self, connection: _Connection, request: ReceivedRequest) -> None:
-        """Handle a complete request."""
-        route, probe = self._routes.get(request.path), self.engine.probes.get(request.path)
-        if route is not None and request.body != b"{}":
-            call = connection.call = Call(connection, request, route)
+    def go_on(self) -> None:
+        """Answer what was received since ``hang``, and all that follows."""
+        del self.engine.handle
+        held, self._held = self._held, []
+        for exchange in held:
+            self.engine.handle(exchange)
+
+    def _serve(self, route: Route, engines_own: Served | None) -> None:
+        def answer(exchange: Exchange) -> None:
+            if exchange.arrival.body == b"{}" and engines_own is not None:
+                return engines_own.handler(exchange)  # a probe
+            call, number = Call(exchange, route), exchange.arrival.connection
+            if number in self._latest and not self._latest[number].exchange.done:
+                self.faults.append("a request was received before the one before it was answered")
+            self._latest[number] = call
             self.calls.append(call)
-            connection.task = self._tasks.spawn(self.behave(call), "behaviour")
-            connection.task.add_done_callback(self._done)
-        elif probe is not None:
-            connection.answer(probe.status, probe.body)
-        elif request.path in _SOUND:
-            connection.answer(200, b"")
-        else:
-            self.other_requests.append(request)
-            if request.path == self.breaks:
-                return connection.reset()
-            abort = request.path == self.engine.abort_path
-            if abort:
-                self._abort(request.body)
-            connection.answer(404 if request.method == b"GET" else 200, b"{}")
+            task = self._tasks.spawn(self.behaviour(call), "behaviour")
+            exchange.on_gone = lambda: self._lost(call, task)
+            task.add_done_callback(self._done)
+
+        self.engine.routes[route.path.encode()] = Served(POST_OR_PUT, answer)
+
+    def _lost(self, call: Call, task: asyncio.Task[None]) -> None:
+        call.gone_at = time.monotonic()
+        call.gone.set()
+        task.cancel()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
             self.faults.append(fault)
 
-    def _abort(self, body: bytes) -> None:
-        names = self.engine.aborted(body)
-        for call in self.calls:
-            if names is None or any(call.id.startswith(name) for name in names):
-                call.aborted.set()
+    def _new_log(self, limit: int) -> RequestLog:
+        log = RequestLog(limit)
+        note = log.called
 
+        def called(abort: AbortCall) -> None:
+            note(abort)
+            names = tuple(name.removeprefix("generate-tokens-") for name in abort.ids)
+            for call in self.calls:
+                if abort.everything or call.id.startswith(names):
+                    call.aborted.set()
 
-class _Connection(asyncio.Protocol):
-    """A connection; ``call`` is the request that is being answered on it."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self.transport: Any = None
-        self.call: Call | None = None
-        self.task: asyncio.Task[None] | None = None
-        self._buffer = bytearray()
-        self._head: ReceivedRequest | None = None
-        self._length = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        self.worker.connections.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        if self.worker.ignores_input:
-            self.transport.pause_reading()
-            return
-        self._buffer += data
-        if self._head is None:
-            end = self._buffer.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            self._read_head(bytes(self._buffer[:end]))
-            del self._buffer[: end + 4]
-            if self._length > self.worker.body_limit:
-                self.answer(413, TOO_LARGE)
-                self.transport.close()
-                return
-        if self._head is not None and len(self._buffer) >= self._length:
-            if len(self._buffer) > self._length or self.call is not None:
-                self.worker.faults.append("a request was received before the one before it was answered")
-            head, body = self._head, bytes(self._buffer)
-            self._buffer, self._head = bytearray(), None
-            self.worker.receive(self, ReceivedRequest(head.at, head.method, head.target, head.headers, body))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.worker.connections.discard(self)
-        if self.call is not None and not self.call.answered:
-            self.call.gone_at = time.monotonic()
-            self.call.gone.set()
-            if self.task is not None:
-                self.task.cancel()
-
-    def answer(self, status: int, body: bytes) -> None:
-        self.transport.write(head(status, JSON, *self.worker.added, length=len(body)) + body)
-
-    def reset(self) -> None:
-        sock = self.transport.get_extra_info("socket")
-        if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self.transport.abort()
-
-    def _read_head(self, raw: bytes) -> None:
-        first, *lines = raw.split(b"\r\n")
-        pairs = (line.partition(b":") for line in lines)
-        headers = [(name.lower(), value.strip()) for name, _, value in pairs]
-        method, target, _ = first.split(b" ")
-        self._length = int(dict(headers).get(b"content-length", b"0"))
-        self._head = ReceivedRequest(time.monotonic(), method, target, headers)
-
-
-def head(status: int, *headers: tuple[bytes, bytes], length: int | None = None) -> bytes:
-    """Return a status line and headers; the body is chunked without a ``length``."""
-    framing = b"transfer-encoding: chunked" if length is None else b"content-length: %d" % length
-    lines = [b"HTTP/1.1 %d X" % status, *(b"%b: %b" % line for line in headers), framing]
-    return b"\r\n".join([*lines, b"", b""])
+        log.called = called  # type: ignore[method-assign]
+        return log
 
 
 @asynccontextmanager
-async def workers(kind: str, count: int = 2, behave: Behaviour = good) -> AsyncIterator[list[Worker]]:
+async def workers(kind: str, count: int = 2, behaviour: Behaviour = good) -> AsyncIterator[list[Worker]]:
     """Start ``count`` workers of a ``kind`` with the same behaviour, on free ports."""
-    made = [Worker(kind, behave) for _ in range(count)]
+    made = [Worker(kind, behaviour) for _ in range(count)]
     try:
         for worker in made:
             await worker.start()
@@ -321,4 +204,3 @@ async def workers(kind: str, count: int = 2, behave: Behaviour = good) -> AsyncI
     finally:
         for worker in made:
             await worker.die()
-        await asyncio.sleep(0.001)

@@ -37,7 +37,7 @@ def read(format: AnyFormat, pieces: Sequence[bytes]) -> Parsed:
     body = b"".join(pieces)
     at_once = _parsed(format, body)
     if isinstance(format, Stepwise):
-        in_steps = _parsed_in_steps(format, body)
+        in_steps = _parsed(format, body, in_steps=True)
         if in_steps.refusal is not None and not _is_text(body):
             return at_once  # parsed at once, an unknown member whose name is not text is left to the worker
         assert (in_steps.refusal is None) == (at_once.refusal is None), (in_steps, at_once)
@@ -54,29 +54,21 @@ def _is_text(body: bytes) -> bool:
     return True
 
 
-def _parsed(format: AnyFormat, body: bytes) -> Parsed:
+def _parsed(format: Any, body: bytes, *, in_steps: bool = False) -> Parsed:
     try:
-        request = format.parse(body, [])
+        request = _last(format.parse_in_steps(body, [])) if in_steps else format.parse(body, [])
     except InvalidRequest as error:
         return Parsed(error.message)
     return _sent(format, request)
 
 
-def _parsed_in_steps(format: AnyFormat, body: bytes) -> Parsed:
-    assert isinstance(format, Stepwise)
+def _last(steps: Generator[None, None, Any]) -> Any:
+    """Return the result of ``steps``."""
     try:
-        request = _run(format.parse_in_steps(body, []))
-    except InvalidRequest as error:
-        return Parsed(error.message)
-    return _sent(format, request)
-
-
-def _run(steps: Generator[None, None, Any]) -> Any:
-    while True:
-        try:
+        while True:
             next(steps)
-        except StopIteration as end:
-            return end.value
+    except StopIteration as end:
+        return end.value
 
 
 def _sent(format: AnyFormat, request: Any) -> Parsed:

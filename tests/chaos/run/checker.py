@@ -6,9 +6,8 @@ Owns: the promises, and the report of each one that is broken. Must never enter:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from tests.chaos.run import choices
 from tests.chaos.run.records import HONEST, Books, ClientRecord, Life, Outcome, WorkerMilestone
@@ -42,46 +41,34 @@ class Case:
 
     def __init__(self, books: Books) -> None:
         self.books = books
-        self.lives: dict[tuple[int, int], Life] = {(life.worker, life.life): life for life in books.lives}
+        self.records = {record.marker: record for record in books.records}
+        self.milestones: dict[str, list[WorkerMilestone]] = defaultdict(list)
+        for milestone in books.milestones:
+            self.milestones[milestone.marker].append(milestone)
+        self._lives = {(life.worker, life.life): life for life in books.lives}
 
-    @cached_property
-    def records(self) -> dict[str, ClientRecord]:
-        return {record.marker: record for record in self.books.records}
-
-    @cached_property
-    def milestones(self) -> dict[str, list[WorkerMilestone]]:
-        found: dict[str, list[WorkerMilestone]] = defaultdict(list)
-        for milestone in self.books.milestones:
-            found[milestone.marker].append(milestone)
-        return found
-
-    def arrivals(self, marker: str) -> list[WorkerMilestone]:
-        return [milestone for milestone in self.milestones.get(marker, ()) if milestone.mark == "arrived"]
+    def reached(self, marker: str, *marks: str) -> list[WorkerMilestone]:
+        """Return the milestones of a request that are among ``marks``."""
+        return [milestone for milestone in self.milestones.get(marker, ()) if milestone.mark in marks]
 
     def life(self, milestone: WorkerMilestone) -> Life:
-        return self.lives[milestone.worker, milestone.life]
+        return self._lives[milestone.worker, milestone.life]
 
     def end_of(self, arrival: WorkerMilestone) -> float | None:
         """Return the time at which the worker ended a request, None if it never did."""
-        ends = [
-            milestone.at
-            for milestone in self.milestones[arrival.marker]
-            if milestone.mark in _ENDS
-            and (milestone.worker, milestone.life) == (arrival.worker, arrival.life)
-        ]
-        return min(ends, default=None)
+        ends = self.reached(arrival.marker, *_ENDS)
+        return min((end.at for end in ends if self.life(end) is self.life(arrival)), default=None)
 
     def history(self, marker: str) -> list[str]:
         """Return all records of a request, a line each."""
-        lines = [f"client: {self.records[marker]}"] if marker in self.records else []
-        lines += [f"worker: {milestone}" for milestone in self.milestones.get(marker, ())]
-        ids = {milestone.id for milestone in self.milestones.get(marker, ())}
-        lines += [f"abort:  {call}" for call in self.books.aborts if ids & set(call.ids)]
-        lines += [f"log:    {line}" for line in self.books.lines if line["session_id"] == marker]
-        return lines
-
-
-Check = Callable[[Case], Iterator[Breach]]
+        milestones = self.milestones.get(marker, ())
+        ids = {milestone.id for milestone in milestones}
+        return [
+            *(f"client: {self.records[name]}" for name in [marker] if name in self.records),
+            *(f"worker: {milestone}" for milestone in milestones),
+            *(f"abort:  {call}" for call in self.books.aborts if ids & set(call.ids)),
+            *(f"log:    {line}" for line in self.books.lines if line["session_id"] == marker),
+        ]
 
 
 def one_outcome(case: Case) -> Iterator[Breach]:
@@ -98,36 +85,38 @@ def one_outcome(case: Case) -> Iterator[Breach]:
 def one_generation(case: Case) -> Iterator[Breach]:
     """Check that no request is dispatched to two workers, or twice to one."""
     for marker in case.milestones:
-        if (count := len(case.arrivals(marker))) > 1:
+        if (count := len(case.reached(marker, "arrived"))) > 1:
             yield Breach("duplicated", marker, f"arrived {count} times at workers")
 
 
 def complete_replies_were_generated(case: Case) -> Iterator[Breach]:
-    """Check that each reply which a client got as complete was finished by a worker."""
+    """Check that each reply which a client got as complete was finished by a worker, and is aborted only if
+    its client requested that.
+    """
     for record in case.books.records:
         if record.outcome is not Outcome.COMPLETE:
             continue
-        arrivals = case.arrivals(record.marker)
-        marks = {milestone.mark for milestone in case.milestones.get(record.marker, ())}
+        arrivals = case.reached(record.marker, "arrived")
         if not arrivals:
             yield Breach("dressed up", record.marker, "a complete reply without a request to a worker")
-        elif "finished" not in marks and not _killed(case.life(arrivals[0]), record.ended, LAST_WORDS):
+        elif not case.reached(record.marker, "finished") and not _killed(
+            case.life(arrivals[0]), record.ended, LAST_WORDS
+        ):
             yield Breach("dressed up", record.marker, "a complete reply that no worker finished")
+        if record.finish == "abort" and record.abort_asked is None:
+            yield Breach("cut short", record.marker, "aborted without a request for it")
 
 
 def finished_replies_arrive(case: Case) -> Iterator[Breach]:
     """Check that each reply which a worker finished reaches its client, unless that disconnected before."""
     for record in case.books.records:
-        ends = [
-            milestone for milestone in case.milestones.get(record.marker, ()) if milestone.mark == "finished"
-        ]
+        ends = case.reached(record.marker, "finished")
         if not ends or _killed(case.life(ends[0]), ends[0].at, DELIVERY):
             continue
         waited = record.ended - ends[0].at
         if record.outcome is Outcome.LEFT and record.detail == "out of patience" and waited > DELIVERY:
-            yield Breach(
-                "lost", record.marker, f"finished by its worker {waited:.1f} s before its client left"
-            )
+            text = f"finished by its worker {waited:.1f} s before its client left"
+            yield Breach("lost", record.marker, text)
         if record.status in (502, 504):
             yield Breach("lost", record.marker, f"finished by its worker, reported as {record.status}")
 
@@ -136,7 +125,7 @@ def disconnects_end_requests(case: Case) -> Iterator[Breach]:
     """Check that a running worker soon ends a request whose client has disconnected."""
     for marker in case.milestones:
         record = case.records.get(marker)
-        for arrival in case.arrivals(marker):
+        for arrival in case.reached(marker, "arrived"):
             life, end = case.life(arrival), case.end_of(arrival)
             left_at = max(arrival.at, record.ended if record is not None else 0.0)
             due = _thawed(life, left_at) + NOTICE
@@ -145,13 +134,6 @@ def disconnects_end_requests(case: Case) -> Iterator[Breach]:
             elif (end is None or end > due) and (life.ended is None or life.ended > due):
                 after = "never" if end is None else f"{end - left_at:.2f} s after its client had gone"
                 yield Breach("orphaned", marker, f"ended by its worker {after}")
-
-
-def others_continue(case: Case) -> Iterator[Breach]:
-    """Check that a request is aborted only if its client requested it or disconnected."""
-    for record in case.books.records:
-        if record.outcome is Outcome.COMPLETE and record.finish == "abort" and record.abort_asked is None:
-            yield Breach("cut short", record.marker, "aborted without a request for it")
 
 
 def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
@@ -175,51 +157,47 @@ def log_has_a_line_for_each(case: Case) -> Iterator[Breach]:
 def metrics_add_up(case: Case) -> Iterator[Breach]:
     """Check that the counters agree with the log and with the clients' records."""
     books = case.books
-    by_status = Counter("error" if line["error_type"] else "success" for line in books.lines)
-    for status in ("success", "error"):
+    sure = Counter({"success": 0, "error": 0})
+    perhaps = 0
+    for record in books.records:
+        if record.outcome is Outcome.LEFT or record.what == choices.GARBAGE:
+            perhaps += 1
+        elif record.counts:
+            sure["success" if record.outcome is Outcome.COMPLETE else "error"] += 1
+    logged = Counter("error" if line["error_type"] else "success" for line in books.lines)
+    for status, least in sure.items():
         counted = total(books.counters, "requests_total", status=status)
-        if counted != by_status[status]:
-            yield Breach(
-                "miscounted", "", f"requests_total {status} {counted:.0f}, {by_status[status]} logged"
-            )
+        name = f"requests_total {status} {counted:.0f}"
+        if counted != logged[status]:
+            yield Breach("miscounted", "", f"{name}, {logged[status]} logged")
+        if not least <= counted <= least + perhaps:
+            yield Breach("miscounted", "", f"{name}, clients {least} to {least + perhaps}")
     started = total(books.counters, "requests_started_total")
     if started != len(books.lines):
         yield Breach("miscounted", "", f"requests_started_total {started:.0f}, {len(books.lines)} logged")
-    sure, perhaps = _clients_count(books.records)
-    for status, least in sure.items():
-        counted = total(books.counters, "requests_total", status=status)
-        if not least <= counted <= least + perhaps:
-            yield Breach(
-                "miscounted",
-                "",
-                f"requests_total {status} {counted:.0f}, clients {least} to {least + perhaps}",
-            )
 
 
 def nothing_is_left(case: Case) -> Iterator[Breach]:
     """Check that no request, connection or memory is held at the end."""
     end = case.books.end
-    for name, value in end.in_flight.items():
+    held = {
+        **end.in_flight,
+        "sockets to workers": end.worker_sockets,
+        "sockets of clients": end.client_sockets,
+        "growth of memory in %": 100 * max(0.0, end.memory_after / end.memory_before - MEMORY),
+        "exit code": end.exit_code,
+    }
+    for name, value in held.items():
         if value:
-            yield Breach("leaked", "", f"{name} is {value:.0f} at the end")
-    if end.worker_sockets or end.client_sockets:
-        yield Breach(
-            "leaked", "", f"sockets: {end.worker_sockets} to workers, {end.client_sockets} of clients"
-        )
-    if end.memory_after > MEMORY * end.memory_before:
-        grown = 100 * (end.memory_after / end.memory_before - 1)
-        yield Breach("leaked", "", f"memory grew by {grown:.1f} %")
-    if end.exit_code:
-        yield Breach("leaked", "", f"the gateway ended with exit code {end.exit_code}")
+            yield Breach("leaked", "", f"{name}: {value:.0f} at the end")
 
 
-CHECKS: Sequence[Check] = (
+CHECKS: tuple[Callable[[Case], Iterator[Breach]], ...] = (
     one_outcome,
     one_generation,
     complete_replies_were_generated,
     finished_replies_arrive,
     disconnects_end_requests,
-    others_continue,
     log_has_a_line_for_each,
     metrics_add_up,
     nothing_is_left,
@@ -239,7 +217,7 @@ def notices(case: Case) -> Iterator[float]:
     noticed it.
     """
     for record in case.books.records:
-        for arrival in case.arrivals(record.marker) if record.outcome is Outcome.LEFT else ():
+        for arrival in case.reached(record.marker, "arrived") if record.outcome is Outcome.LEFT else ():
             life, ended = case.life(arrival), case.end_of(arrival)
             left_at = max(arrival.at, record.ended)
             alive = life.ended is None and _thawed(life, left_at) == left_at
@@ -263,21 +241,8 @@ def _thawed(life: Life, at: float) -> float:
 def _disagrees(record: ClientRecord, line: dict[str, object]) -> str | None:
     if record.outcome is Outcome.LEFT:
         return None
-    failed = record.outcome is not Outcome.COMPLETE
-    if failed != bool(line["error_type"]):
+    if (record.outcome is not Outcome.COMPLETE) != bool(line["error_type"]):
         return f"{record.outcome} at its client, {line['outcome']} {line['error_type']!r} in the log"
     if record.status is not None and line["status"] != record.status:
         return f"status {record.status} at its client, {line['status']} in the log"
     return None
-
-
-def _clients_count(record: Sequence[ClientRecord]) -> tuple[Counter[str], int]:
-    """Return the least number of requests by status, and how many more there may be."""
-    sure = Counter({"success": 0, "error": 0})
-    perhaps = 0
-    for each in record:
-        if each.outcome is Outcome.LEFT or each.what == choices.GARBAGE:
-            perhaps += 1
-        elif each.counts:
-            sure["success" if each.outcome is Outcome.COMPLETE else "error"] += 1
-    return sure, perhaps

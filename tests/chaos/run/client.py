@@ -20,18 +20,11 @@ import uvloop
 from gateway.loop.tasks import Tasks
 from tests.chaos.run import choices as chosen
 from tests.chaos.run.choices import PROFILES, Choice, Profile
-from tests.chaos.run.dialects import (
-    ABORT_PATHS,
-    MARKER_HEADER,
-    PATHS,
-    abort_of,
-    body_of,
-    output_of,
-    prompt_of,
-)
+from tests.chaos.run.dialects import ABORT_PATHS, MARKER_HEADER, abort_of, body_of, output_of, prompt_of
 from tests.chaos.run.expected import Expected, Wrong
 from tests.chaos.run.http import Broken, Connection, Head, request
 from tests.chaos.run.records import Book, ClientRecord, Outcome
+from tests.support.generate import KINDS
 
 #: Seconds without a byte after which a client gives up, and a pause before it looks a second time.
 PATIENCE, SECOND_LOOK = 6.0, 1.0
@@ -93,7 +86,7 @@ class Client:
             line.leave(reset=reset)
 
     async def _do(self, choice: Choice, record: ClientRecord, line: Connection) -> None:
-        path, marker = PATHS[choice.kind], (MARKER_HEADER, record.marker)
+        path, marker = KINDS[choice.kind], (MARKER_HEADER, record.marker)
         if choice.what == chosen.GARBAGE:
             return await self._garbage(choice, record)
         if choice.what == chosen.NO_ROUTE:
@@ -137,7 +130,7 @@ class Client:
         headers = ((MARKER_HEADER, record.marker), *choice.headers)
         if in_header and id is not None:
             headers += (("X-Request-Id", id),)
-        line.send(request("POST", PATHS[choice.kind], body, headers))
+        line.send(request("POST", KINDS[choice.kind], body, headers))
         expected = Expected(choice.kind, id, output_of(prompt, choice.tokens))
         if choice.what == chosen.ABORT and id is not None:
             self._tasks.spawn(self._abort(choice, record, id), "abort")

@@ -9,14 +9,13 @@ import json
 import re
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from gateway.sim.config import SGLANG, SimConfig
 from gateway.sim.tokens import Chooser
+from tests.support.generate import LIMIT, PROMPT
 
-PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
 ABORT_PATHS = {"sglang": "/abort_request", "vllm": "/inference/v1/abort_requests"}
 #: The gateway writes this header into its access log.
 MARKER_HEADER = "X-Dynamo-Session-Id"
@@ -33,13 +32,8 @@ def prompt_of(marker: str, length: int) -> list[int]:
 
 def output_of(prompt: Sequence[int], tokens: int) -> list[int]:
     """Return the output that every worker generates for a request."""
-    chooser = Chooser(
-        array("I", prompt).tobytes(),
-        vocab_size=_CONFIG.vocab_size,
-        eos=_CONFIG.eos_token_id,
-        eos_rate=0.0,
-        draw=0,
-    )
+    vocabulary, eos = _CONFIG.vocab_size, _CONFIG.eos_token_id
+    chooser = Chooser(array("I", prompt).tobytes(), vocab_size=vocabulary, eos=eos, eos_rate=0.0, draw=0)
     return [chooser.next(may_end=False, never=frozenset())[0] for _ in range(tokens)]
 
 
@@ -47,15 +41,10 @@ def body_of(
     kind: str, marker: str, prompt: Sequence[int], tokens: int, *, stream: bool, id: str | None
 ) -> bytes:
     """Return a request's body, with an ``id`` unless it is None."""
-    ids_key, tokens_key, id_key = (
-        ("input_ids", "max_new_tokens", "rid")
-        if kind == SGLANG
-        else ("token_ids", "max_tokens", "request_id")
-    )
-    body: dict[str, Any] = {"marker": marker, ids_key: list(prompt), "stream": stream}
-    body["sampling_params"] = {tokens_key: tokens, "temperature": 0}
+    body: dict[str, Any] = {"marker": marker, PROMPT[kind]: list(prompt), "stream": stream}
+    body["sampling_params"] = {LIMIT[kind]: tokens, "temperature": 0}
     if id is not None:
-        body[id_key] = id
+        body["rid" if kind == SGLANG else "request_id"] = id
     return json.dumps(body, ensure_ascii=False).encode()
 
 
@@ -64,9 +53,8 @@ def abort_of(kind: str, id: str) -> bytes:
     return json.dumps({"rid": id} if kind == SGLANG else {"request_ids": [id]}, ensure_ascii=False).encode()
 
 
-@dataclass
-class Part:
-    """The contents of a reply or an event. ``tokens`` are the new ones, or all so far."""
+class Part(NamedTuple):
+    """The contents of a reply or an event. ``tokens`` are the new ones, or all so far if ``complete``."""
 
     id: str
     tokens: list[int]
@@ -77,26 +65,18 @@ class Part:
 
 def part_of(kind: str, text: bytes) -> Part:
     """Parse a reply or an event. Raises ValueError if no engine sends it."""
-    summary = json.loads(text)
-    if not isinstance(summary, dict):
-        raise ValueError("not a JSON object")
-    if "error" in summary:
-        return Part("", [], None, error=json.dumps(summary["error"])[:200])
     try:
-        if kind == SGLANG:
-            meta = summary["meta_info"]
-            reason = meta["finish_reason"]
-            failed = reason is not None and "status_code" in reason and reason["status_code"] is not None
-            return Part(
-                meta["id"],
-                summary.get("output_ids") or [],
-                reason and reason["type"],
-                error=json.dumps(reason)[:200] if failed else None,
-                complete=True,
-            )
-        choice = summary["choices"][0]
-        return Part(summary["request_id"], choice["token_ids"] or [], choice["finish_reason"])
-    except (KeyError, TypeError, IndexError) as error:
+        summary = json.loads(text)
+        if "error" in summary:
+            return Part("", [], None, error=json.dumps(summary["error"])[:200])
+        if kind != SGLANG:
+            choice = summary["choices"][0]
+            return Part(summary["request_id"], choice["token_ids"] or [], choice["finish_reason"])
+        meta, tokens = summary["meta_info"], summary.get("output_ids") or []
+        reason = meta["finish_reason"] or {}
+        error = json.dumps(reason)[:200] if reason.get("status_code") is not None else None
+        return Part(meta["id"], tokens, reason.get("type"), error, complete=True)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"not a reply: {text[:200]!r}") from error
 
 

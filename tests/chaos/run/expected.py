@@ -6,7 +6,7 @@ difference.
 
 from __future__ import annotations
 
-from tests.chaos.run.dialects import Part, part_of, public_id
+from tests.chaos.run.dialects import part_of, public_id
 
 
 class Wrong(Exception):
@@ -38,7 +38,7 @@ class Expected:
     def part(self, text: bytes) -> None:
         """Compare one reply, or one event's data. Raises Wrong."""
         try:
-            part: Part = part_of(self._kind, text)
+            part = part_of(self._kind, text)
         except ValueError as error:
             raise Wrong(str(error)) from error
         # An error may follow the last token: the stream broke before it was closed.

@@ -9,23 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tests.chaos.run.worker import MOODS
+
 #: A worker's process is killed, or frozen; its record leaves the store; its idle connections are closed.
 KILL, STOP, VANISH, CLOSE_IDLE = "kill", "stop", "vanish", "close idle"
-#: Changes of a worker's replies, by their names in tests.chaos.run.worker.
-MOODS = (
-    "slow",
-    "400",
-    "429",
-    "500",
-    "503",
-    "nonsense",
-    "half",
-    "drop",
-    "drop early",
-    "cut",
-    "fail",
-    "silence",
-)
 FAULTS = (KILL, STOP, VANISH, CLOSE_IDLE, *MOODS)
 #: Shortest and longest duration of each fault, in seconds; a mood also ends after so many requests.
 _LASTS = {KILL: (0.3, 1.5), STOP: (0.3, 6.0), VANISH: (0.5, 2.0), CLOSE_IDLE: (0.0, 0.0)}
@@ -64,14 +51,12 @@ def plan(seed: str, seconds: float, workers: int) -> Sequence[Fault]:
         bag = bag or choice.sample(FAULTS, len(FAULTS))
         what = bag.pop()
         lasts = choice.uniform(*_LASTS.get(what, _MOOD_LASTS))
-        worker = choice.choice([each for each in range(workers) if free[each] <= now] or [_first(free)])
+        worker = choice.choice(
+            [each for each in range(workers) if free[each] <= now] or [free.index(min(free))]
+        )
         at = max(now, free[worker])
         if at + lasts > seconds - 0.5:
             return sorted(faults, key=lambda fault: fault.at)
         faults.append(Fault(round(at, 3), worker, what, round(lasts, 3)))
         free[worker] = at + lasts + 0.2
         now += choice.uniform(0.2, 0.9)
-
-
-def _first(free: Sequence[float]) -> int:
-    return min(range(len(free)), key=free.__getitem__)

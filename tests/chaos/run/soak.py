@@ -6,145 +6,106 @@ Owns: the samples and the bounds on them, its options. Must never enter: the pro
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import random
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks import procfs
 from benchmarks.processes import NotStarted, Processes
 from benchmarks.svg import Panel, draw_panels
-from tests.chaos.run import page, report, watch
-from tests.chaos.run.checker import Case, check
+from tests.chaos.run import report, watch
 from tests.chaos.run.flat import Series
-from tests.chaos.run.records import Books
 from tests.chaos.run.rig import Load, Rig
 
 STREAMS, TOKEN_DELAY = 1000, 0.5
 #: The share of the time in which buffers and pools grow to their size, and its maximum in seconds; it is not
 #: judged.
 WARM_UP, LONGEST_WARM_UP = 0.5, 150.0
-_LAG = "event_loop_delay_seconds"
+#: Name, unit, and how much each may grow: a share of its mean, or the least growth that counts.
+JUDGED = (
+    ("memory", " MiB", 0.05, 1.0),
+    ("open files", "", 0.05, 0.0),
+    ("loop lag", " ms", 0.25, 1.0),
+    ("in flight", "", 0.05, 0.0),
+)
 
 
 class Samples:
-    """The samples of each second."""
+    """The samples of each second: the time, then a value for each of JUDGED."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
-        self._before = watch.counters(rig.port)
-        self.seconds: list[float] = []
-        self.memory: list[float] = []
-        self.descriptors: list[float] = []
-        self.in_flight: list[float] = []
-        self.lag: list[float] = []
+        self._lag = self._lags(watch.counters(rig.port))
+        self.taken: list[tuple[float, ...]] = []
 
     def take(self, at: float) -> None:
         """Take one sample, ``at`` seconds after the start."""
-        pid, now = self._rig.gateway.pid, watch.counters(self._rig.port)
-        seconds, count = (
-            watch.total(now, f"{_LAG}_{part}") - watch.total(self._before, f"{_LAG}_{part}")
-            for part in ("sum", "count")
-        )
-        self._before = now
-        self.seconds.append(at)
-        self.memory.append(procfs.resident(pid) / (1 << 20))
-        self.descriptors.append(watch.descriptors(pid))
-        self.in_flight.append(watch.total(now, "inflight_requests"))
-        self.lag.append(1000 * seconds / count if count else 0.0)
+        pid, now, before = self._rig.gateway.pid, watch.counters(self._rig.port), self._lag
+        self._lag = self._lags(now)
+        seconds, count = (after - earlier for after, earlier in zip(self._lag, before, strict=True))
+        lag = 1000 * seconds / count if count else 0.0
+        in_flight = watch.total(now, "inflight_requests")
+        self.taken.append((at, self._rig.memory() / (1 << 20), watch.descriptors(pid), lag, in_flight))
+
+    @property
+    def start(self) -> float:
+        """Return the time from which the samples are judged."""
+        return min(WARM_UP * self.taken[-1][0], LONGEST_WARM_UP)
 
     def series(self, start: float) -> list[Series]:
         """Return all series from ``start`` on."""
-        reported = (
-            ("memory", " MiB", self.memory, 0.05, 1.0),
-            ("open files", "", self.descriptors, 0.05, 0.0),
-            ("loop lag", " ms", self.lag, 0.25, 1.0),
-            ("in flight", "", self.in_flight, 0.05, 0.0),
-        )
+        taken = [sample for sample in self.taken if sample[0] >= start]
         return [
-            Series(
-                name,
-                unit,
-                [point for point in zip(self.seconds, values, strict=True) if point[0] >= start],
-                share,
-                least,
-            )
-            for name, unit, values, share, least in reported
+            Series(name, unit, [(sample[0], sample[place]) for sample in taken], share, least)
+            for place, (name, unit, share, least) in enumerate(JUDGED, 1)
         ]
+
+    @staticmethod
+    def _lags(found: watch.Counters) -> tuple[float, float]:
+        name = "event_loop_delay_seconds"
+        return watch.total(found, f"{name}_sum"), watch.total(found, f"{name}_count")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Return 1 if a series grew or a promise was broken, 2 if the run was not possible."""
-    options = _parse(arguments)
-    seed = options.seed or str(random.randrange(10**6))
+    parser = report.parser("tests.chaos.run.soak", __doc__, 10.0)
+    parser.add_argument("--streams", type=int, default=STREAMS, help="how many at once")
+    options = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    print(f"soak: {options.streams} streams, {options.minutes:g} minutes, seed {seed}", flush=True)
+    print(f"soak: {options.streams} streams, {options.minutes:g} minutes, seed {options.seed}", flush=True)
     try:
-        samples, books = _run(options, seed)
+        with Processes(options.logs) as processes:
+            rig = Rig(processes, options.seed, Load("soak", options.streams, TOKEN_DELAY))
+            samples = Samples(rig)
+            rig.round("s", 60 * options.minutes, each_second=samples.take)
+            series = samples.series(samples.start)
+            books = rig.books(int(series[0].points[0][1] * (1 << 20)), rig.rest())
     except NotStarted as error:
         print(error, file=sys.stderr)
         return 2
-    series, breaches = samples.series(_start(samples)), check(books)
-    found = report.summary(seed, books, (), breaches)
-    found["series"] = {
-        each.name: {"mean": each.mean, "growth": each.growth, "samples": each.points} for each in series
-    }
-    lines = [f"{each.name:<12}{each.summary}" for each in series]
-    print("\n".join(lines), report.text(found), sep="\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    print("\n".join(f"{each.name:<12}{each.summary}" for each in series))
     if options.write_docs:
-        summary = _machine(load, options)
-        plot = draw_panels("The gateway under 1,000 streams", summary, "seconds", _panels(samples, series))
-        link = page.write_plot("soak", plot)
-        rows = ["| | |", "| --- | --- |", *(f"| {each.name} | {each.summary} |" for each in series)]
-        page.write("soak", "\n\n".join([summary + ".", "\n".join(rows), f"![The soak]({link})"]))
-    if breaches:
-        print(report.details(Case(books), breaches), file=sys.stderr)
-    return 1 if breaches or not all(each.flat for each in series) else 0
-
-
-def _run(options: argparse.Namespace, seed: str) -> tuple[Samples, Books]:
-    with Processes(options.logs) as processes:
-        rig = Rig(processes, seed, Load("soak", options.streams, TOKEN_DELAY))
-        samples = Samples(rig)
-        rig.round("s", 60 * options.minutes, each_second=samples.take)
-        before = next(
-            size for at, size in zip(samples.seconds, samples.memory, strict=True) if at >= _start(samples)
+        machine = procfs.machine()
+        about = (
+            f"{options.streams} streams for {options.minutes:g} minutes, {machine['cores']} cores, "
+            f"Python {machine['python']}, load average {load:.1f} before, {machine['load_average']} after"
         )
-        return samples, rig.books(int(before * (1 << 20)), rig.rest())
+        _write_docs(about, samples, series)
+    figures = {each.name: {"growth": each.growth, "samples": each.points} for each in series}
+    broken = report.finish(options, books, (), series=figures)
+    return 1 if broken or not all(each.flat for each in series) else 0
 
 
-def _start(samples: Samples) -> float:
-    """Return the time from which the samples are judged."""
-    return min(WARM_UP * samples.seconds[-1], LONGEST_WARM_UP)
-
-
-def _panels(samples: Samples, judged: Sequence[Series]) -> list[Panel]:
-    complete = {each.name: each for each in samples.series(0.0)}
-    return [Panel(each.name, each.unit, each.summary, complete[each.name].points) for each in judged]
-
-
-def _machine(load: float, options: argparse.Namespace) -> str:
-    machine = procfs.machine()
-    return (
-        f"{options.streams} streams for {options.minutes:g} minutes, {machine['cores']} cores, "
-        f"Python {machine['python']}, load average {load:.1f} before, {machine['load_average']} after"
-    )
-
-
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.chaos.run.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long the streams go on")
-    parser.add_argument("--streams", type=int, default=STREAMS, help="how many at once")
-    parser.add_argument("--seed", help="choices of an earlier run")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    parser.add_argument("--write-docs", action="store_true", help="put plot and figures into the docs")
-    parser.add_argument("--logs", type=Path, help="new folder to keep all records and logs in")
-    return parser.parse_args(arguments)
+def _write_docs(about: str, samples: Samples, series: Sequence[Series]) -> None:
+    panels = [
+        Panel(each.name, each.unit, judged.summary, each.points)
+        for each, judged in zip(samples.series(0.0), series, strict=True)
+    ]
+    plot = report.PAGE.with_suffix("") / "soak.svg"
+    plot.parent.mkdir(exist_ok=True)
+    plot.write_text(draw_panels("The gateway under 1,000 streams", about, "seconds", panels))
+    rows = "\n".join(["| | |", "| --- | --- |", *(f"| {each.name} | {each.summary} |" for each in series)])
+    report.write_page("soak", f"{about}.\n\n{rows}\n\n![The soak]({report.PAGE.stem}/soak.svg)")
 
 
 if __name__ == "__main__":

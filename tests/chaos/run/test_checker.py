@@ -67,76 +67,53 @@ LOST = record(outcome=Outcome.REFUSED, status=502, finish=None)
 ARRIVED = milestone("arrived")
 
 
-@pytest.mark.parametrize(
-    ("found", "kind"),
-    [
-        (books(record(outcome=Outcome.UNANSWERED, finish=None), lines=[FAILED]), "lost"),
-        (books(record(outcome=Outcome.BROKEN, finish=None), lines=[FAILED]), "lost"),
-        (books(left_at(at=DONE + 5.0, detail="out of patience"), lines=[CANCELLED]), "lost"),
-        (books(LOST, lines=[FAILED_502]), "lost"),
-        (
-            books(
-                milestones=[
-                    ARRIVED,
-                    milestone("client_gone", at=DONE),
-                    milestone("arrived", worker=1, at=DONE),
-                    milestone("finished", worker=1, at=DONE),
-                ]
-            ),
-            "duplicated",
-        ),
-        (books(left_at(), milestones=[ARRIVED], lines=[CANCELLED]), "orphaned"),
-        (
-            books(left_at(), milestones=[ARRIVED, milestone("aborted", at=DONE + 9.0)], lines=[CANCELLED]),
-            "orphaned",
-        ),
-        (books(milestones=[]), "dressed up"),
-        (books(milestones=[ARRIVED, milestone("cut", at=DONE)]), "dressed up"),
-        (books(record(outcome=Outcome.WRONG, detail="other tokens"), lines=[FAILED]), "dressed up"),
-        (books(record(finish="abort")), "cut short"),
-    ],
-    ids=[
-        "no reply",
-        "broken reply",
-        "finished reply that nobody got",
-        "finished reply that became a 502",
-        "request at two workers",
-        "generation without a client",
-        "generation that is ended late",
-        "complete reply without a worker",
-        "complete reply that its worker cut",
-        "reply of another request",
-        "reply that another client aborted",
-    ],
-)
-def test_broken_promise_is_reported(found: Books, kind: str) -> None:
+def gone(at: float) -> list[WorkerMilestone]:
+    return [ARRIVED, milestone("client_gone", at=at)]
+
+
+def life(**more: Any) -> list[Life]:
+    return [Life(0, 1, "sglang", 0.0, **more)]
+
+
+TWICE = [*gone(DONE), milestone("arrived", worker=1, at=DONE), milestone("finished", worker=1, at=DONE)]
+LEFT_AT = {"lines": [CANCELLED]}
+BREACHES = {
+    "no reply": ("lost", books(record(outcome=Outcome.UNANSWERED, finish=None), lines=[FAILED])),
+    "broken reply": ("lost", books(record(outcome=Outcome.BROKEN, finish=None), lines=[FAILED])),
+    "finished reply that nobody got": ("lost", books(left_at(DONE + 5, detail="out of patience"), **LEFT_AT)),
+    "finished reply that became a 502": ("lost", books(LOST, lines=[FAILED_502])),
+    "request at two workers": ("duplicated", books(milestones=TWICE)),
+    "generation without a client": ("orphaned", books(left_at(), milestones=[ARRIVED], **LEFT_AT)),
+    "generation that is ended late": ("orphaned", books(left_at(), milestones=gone(DONE + 9), **LEFT_AT)),
+    "complete reply without a worker": ("dressed up", books(milestones=[])),
+    "complete reply that its worker cut": (
+        "dressed up",
+        books(milestones=[ARRIVED, milestone("cut", at=DONE)]),
+    ),
+    "reply of another request": ("dressed up", books(record(outcome=Outcome.WRONG), lines=[FAILED])),
+    "reply that another client aborted": ("cut short", books(record(finish="abort"))),
+}
+CORRECT = {
+    "success": books(),
+    "killed before it sent": books(LOST, lines=[FAILED_502], lives=life(ended=DONE + 0.01)),
+    "ended soon": books(left_at(), milestones=gone(DONE + 0.2), **LEFT_AT),
+    "frozen": books(
+        left_at(), milestones=gone(DONE + 9), lives=life(stops=[(DONE - 1, DONE + 8)]), **LEFT_AT
+    ),
+    "killed": books(left_at(), milestones=[ARRIVED], lives=life(ended=DONE + 0.1), **LEFT_AT),
+    "aborted by its client": books(record(finish="abort", abort_asked=SENT)),
+}
+
+
+@pytest.mark.parametrize("name", BREACHES)
+def test_broken_promise_is_reported(name: str) -> None:
+    kind, found = BREACHES[name]
     assert kinds(found) == [kind]
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
-        books(),
-        books(LOST, lines=[FAILED_502], lives=[Life(0, 1, "sglang", 0.0, ended=DONE + 0.01)]),
-        books(left_at(), milestones=[ARRIVED, milestone("aborted", at=DONE + 0.2)], lines=[CANCELLED]),
-        books(
-            left_at(),
-            milestones=[ARRIVED, milestone("client_gone", at=DONE + 9.0)],
-            lines=[CANCELLED],
-            lives=[Life(0, 1, "sglang", 0.0, stops=[(DONE - 1.0, DONE + 8.0)])],
-        ),
-        books(
-            left_at(),
-            milestones=[ARRIVED],
-            lines=[CANCELLED],
-            lives=[Life(0, 1, "sglang", 0.0, ended=DONE + 0.1)],
-        ),
-        books(record(finish="abort", abort_asked=SENT)),
-    ],
-    ids=["success", "killed before it sent", "ended soon", "frozen", "killed", "aborted by its client"],
-)
-def test_correct_records_have_no_breach(found: Books) -> None:
-    assert check(found) == []
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct_records_have_no_breach(name: str) -> None:
+    assert check(CORRECT[name]) == []
 
 
 def test_request_with_two_outcomes_is_duplicated() -> None:

@@ -19,19 +19,21 @@ import uvloop
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimServer
 from gateway.sim.request_log import AbortCall, Arrival, Milestone, RequestLog
 from gateway.sim.script import Script
-from tests.chaos.run.dialects import PATHS, dispatch_id_of, marker_of
+from tests.chaos.run.dialects import dispatch_id_of, marker_of
 from tests.chaos.run.records import Book, WorkerAbort, WorkerMilestone
 
+
+def _refusal(status: int, message: str, *headers: tuple[str, str]) -> Reply:
+    return Reply(status=status, body=json.dumps({"error": {"message": message}}).encode(), headers=headers)
+
+
+#: Changes of a worker's replies, by name.
 MOODS: dict[str, Script] = {
     "slow": Pace(prefill_base=0.5, token_delay=0.2),
-    "400": Reply(
-        status=400, body=b'{"error": {"message": "The input is longer than the model\'s context length"}}'
-    ),
-    "429": Reply(
-        status=429, body=b'{"error": {"message": "too many requests"}}', headers=(("retry-after", "1"),)
-    ),
-    "500": Reply(status=500, body=b'{"error": {"message": "CUDA error"}}'),
-    "503": Reply(status=503, body=b'{"error": {"message": "the queue is full"}}'),
+    "400": _refusal(400, "The input is longer than the model's context length"),
+    "429": _refusal(429, "too many requests", ("retry-after", "1")),
+    "500": _refusal(500, "CUDA error"),
+    "503": _refusal(503, "the queue is full"),
     "nonsense": Raw(data=b"\x00\x01 this is not HTTP \xff\xfe\r\n\r\n"),
     "half": Half(body=b'{"text": "half of a rep'),
     "drop": Drop(),
@@ -45,11 +47,10 @@ MOODS: dict[str, Script] = {
 class BookedLog(RequestLog):
     """A request log that also writes each milestone of the clients' requests into the records."""
 
-    def __init__(self, limit: int, kind: str, number: int, life: int, book: Book) -> None:
+    def __init__(self, limit: int, kind: str, process: tuple[int, int], book: Book) -> None:
         super().__init__(limit)
         self._kind = kind
-        self._number = number
-        self._life = life
+        self._process = process
         self._book = book
 
     def record(self, arrival: Arrival, mark: Milestone) -> None:
@@ -59,11 +60,11 @@ class BookedLog(RequestLog):
         if marker:
             id = dispatch_id_of(self._kind, arrival.header("x-request-id"), arrival.body)
             at = getattr(arrival, mark)
-            self._book.write(WorkerMilestone(self._number, self._life, at, mark.value, marker, id))
+            self._book.write(WorkerMilestone(*self._process, at, mark.value, marker, id))
 
     def called(self, abort: AbortCall) -> None:
         super().called(abort)
-        self._book.write(WorkerAbort(self._number, self._life, abort.at, abort.ids))
+        self._book.write(WorkerAbort(*self._process, abort.at, abort.ids))
 
 
 async def serve(kind: str, port: int, number: int, life: int, delay: float, book: Book) -> None:
@@ -71,7 +72,7 @@ async def serve(kind: str, port: int, number: int, life: int, delay: float, book
     config = SimConfig(
         port=port, prefill_base=0.02, token_delay=delay, jitter=0.5, fast_health=True, log_limit=200
     )
-    server = SimServer(kind, config, make_log=lambda limit: BookedLog(limit, kind, number, life, book))
+    server = SimServer(kind, config, make_log=lambda limit: BookedLog(limit, kind, (number, life), book))
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     async with server:
@@ -84,7 +85,7 @@ def execute(server: SimServer, command: dict[str, Any]) -> None:
     if command["do"] == "mood":
         server.behave(MOODS[command["mood"]], times=command["times"])
     elif command["do"] == "calm":
-        server.engine.scripts_for(PATHS[server.kind].encode()).clear()
+        server.engine.scripts.clear()
     else:
         server.close_idle()
 
