@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +33,17 @@ def sockets(pid: int, port: int, workers: Collection[int]) -> tuple[int, int]:
     """
     own = set()
     for entry in _open_files(pid):
-        try:
-            target = str(entry.readlink())
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            own.add(target[8:-1])
+        with suppress(OSError):
+            own.add(str(entry.readlink()))
+    # By inode: the table may list a socket twice while others are opened and closed.
+    rows = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    table = {fields[9]: fields for fields in map(str.split, rows)}
     to_workers = of_clients = 0
-    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[9] not in own or fields[3] not in _ESTABLISHED_OR_CLOSING:
-            continue
-        local, remote = (int(fields[at].rpartition(":")[2], 16) for at in (1, 2))
-        to_workers += remote in workers
-        of_clients += local == port
+    for inode, fields in table.items():
+        if f"socket:[{inode}]" in own and fields[3] in _ESTABLISHED_OR_CLOSING:
+            local, remote = (int(fields[at].rpartition(":")[2], 16) for at in (1, 2))
+            to_workers += remote in workers
+            of_clients += local == port
     return to_workers, of_clients
 
 
