@@ -7,24 +7,30 @@ import json
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gateway.fleet.cordons import BY_OWNER, Cordons
+from gateway.fleet.members import FleetMembership
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.optional import AbortTarget, EngineId
 from gateway.prefork import peers as channel
 from gateway.prefork.aggregate import Aggregate, PreforkAborter
 from gateway.prefork.frames import Frame, FrameParser, Verb
-from gateway.prefork.peers import GatewayState, Peers, PeersUnavailable
+from gateway.prefork.peers import Peers, PeersUnavailable
+from gateway.prefork.replication import PeerCordons, send_cordons
 from gateway.proxy.aborts import Aborter, WorkerResult
+from gateway.stores.memory import MemoryStore
 from gateway.telemetry.exporter import MetricsExporter
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.snapshot import Snapshot
 from gateway.upstream.address import Address
+from tests.fleet.support import ProbedWorkers, fleet_of
 from tests.support.gateway import until
 from tests.telemetry.support import BUCKETS, completed, count
 
@@ -70,23 +76,6 @@ async def stage() -> AsyncIterator[Stage]:
         await writer.wait_closed()
 
 
-async def test_scrape_is_the_sum_over_all_processes() -> None:
-    async with stage() as one:
-        count(one.metrics, completed())
-        scrape = asyncio.ensure_future(one.aggregate.metrics())
-        question = await one.receive()
-        assert question.verb is Verb.METRICS
-        one.send(Verb.STATE, {"wanted": 2, "serving": 2, "settled": True, "restarts": 5})
-        one.answer(question, json.loads(question.body))
-        rendered = await scrape
-        assert rendered is not None
-        lines = rendered[0].decode().splitlines()
-        assert 'p_output_tokens_total{model="m"} 6' in lines
-        assert "p_process_restarts_total 5" in lines
-        assert 'p_worker_inflight_requests{worker="http://w:1"} 4' in lines
-        assert one.peers.state == GatewayState(2, 2, True, False, 5)
-
-
 async def test_loads_are_those_of_the_others_and_the_last_known_without_a_supervisor() -> None:
     async with stage() as one:
         loads = asyncio.ensure_future(one.aggregate.loads())
@@ -107,33 +96,14 @@ async def test_loads_of_a_stuck_supervisor_are_awaited_for_a_fifth_of_a_second()
         assert asyncio.get_running_loop().time() - started == pytest.approx(0.2)
 
 
-async def test_process_reports_its_counts_when_it_is_asked_and_by_itself() -> None:
+async def test_process_reports_its_counts_by_itself() -> None:
     async with stage() as one:
         count(one.metrics, completed())
-        one.send(Verb.METRICS, None, 4)
-        answer = await one.receive()
-        assert (answer.verb, answer.number) == (Verb.ANSWER, 4)
-        one.send(Verb.LOADS, None, 5)
-        assert (await one.receive()).body == b'{"http://w:1": 2}'
         reporting = asyncio.ensure_future(one.aggregate.report_counts())
         report = await one.receive()
         reporting.cancel()
         assert report.verb is Verb.COUNTS
-        for frame in (answer, report):
-            assert Snapshot.of(json.loads(frame.body)).numbers["output_tokens", "m"] == 3
-
-
-async def test_process_drains_when_the_supervisor_says_so_and_when_it_has_exited() -> None:
-    async with stage() as one:
-        drains: list[bool] = []
-        one.peers.on_drain(lambda: drains.append(one.peers.supervisor_lost))
-        one.send(Verb.STATE, {"draining": True})
-        one.send(Verb.END, None)
-        await until(lambda: one.peers.end_requested)
-        assert drains == [False]
-        one.writer.close()
-        await until(lambda: len(drains) == 2)
-        assert drains == [False, True]
+        assert Snapshot.of(json.loads(report.body)).numbers["output_tokens", "m"] == 3
 
 
 @pytest.mark.virtual_time
@@ -221,3 +191,17 @@ async def test_abort_for_another_process_is_done_here() -> None:
         target = AbortTarget(True, ("a",), (EngineId("y"), EngineId("x", "/p", 3)))
         assert local.calls == [(target, FORMAT)]
         await aborter.close()
+
+
+async def test_cordon_counts_here_although_the_supervisor_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    """That the others may not know it is logged."""
+    async with stage() as one:
+        fleet, health = fleet_of(), cast(Any, ProbedWorkers())
+        cordons = Cordons(fleet, MemoryStore(), partial(send_cordons, one.peers))
+        members = FleetMembership(fleet, health, None, cordons)
+        one.writer.close()
+        await until(lambda: one.peers.supervisor_lost)
+        await cordons.write({("http://w:1", BY_OWNER): True})
+        await PeerCordons(one.peers, cordons, members).fetch()
+    assert cordons.of("http://w:1") == {BY_OWNER}
+    assert "may not know which workers are cordoned" in caplog.text and "not known which" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -35,7 +36,7 @@ async def post(gateway: Several, path: str, number: int = 0, body: bytes = b"{}"
 
 
 async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
-    """All processes stop before the engine is called. Any process can resume."""
+    """All stop before the engine is called. Any can resume; at the same time as a pause, all end alike."""
     async with SimServer("sglang", SimConfig()) as sim, several(sim.url, count=2) as gateway:
         clients = [await gateway.client_of(pid) for pid in gateway.pids]
         for round in range(10):
@@ -44,6 +45,11 @@ async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
             assert [await generate(client) for client in clients] == [503] * 2
             await post(gateway, "/continue_generation", (round + 1) % 2)
             assert [await generate(client) for client in clients] == [200] * 2
+        for _ in range(20):
+            pause, resume = zip(clients, ("/pause_generation", "/continue_generation"), strict=True)
+            await asyncio.gather(ask(*pause, b"{}", "POST"), ask(*resume, b"{}", "POST"))
+            views = [json.loads((await ask(client, "/workers"))[1])["workers"][0] for client in clients]
+            assert len({view["state"] for view in views}) == 1
         assert len(generates(sim)) == 20
 
 
