@@ -35,19 +35,26 @@ class StoreContract:
     """Tests of one store. A subclass has a fixture ``open_store``."""
 
     async def test_first_change_is_a_reset_with_all_records(self, open_store: Open) -> None:
-        store = open_store()
-        await store.put(ONE)
-        await store.put(TWO)
-        async with watching(store) as watched:
-            await watched.until(lambda: bool(watched.changes))
+        """A deleted one is not among them, though another one's URL begins alike."""
+        store, longer = open_store(), WorkerRecord(ONE.url + "/and-more")
+        for record in (ONE, TWO, longer):
+            await store.put(record)
+        async with watching(store, first=True) as watched:
             await turns(store, healthy=True)
-        assert watched.changes[0] == Reset({ONE.url: ONE, TWO.url: TWO})
+        assert watched.changes == [Reset({each.url: each for each in (ONE, TWO, longer)})]
         assert (store.reason, store.writable) == ("", True)
+        assert await store.delete(ONE.url)
+        assert not await store.delete(ONE.url)
+        async with watching(store, first=True) as watched:
+            assert watched.urls == {TWO.url, longer.url}
 
-    async def test_changes_are_yielded_in_order(self, open_store: Open) -> None:
+    async def test_every_watch_yields_all_changes_in_order(self, open_store: Open) -> None:
+        """The same record again is no change. A watch that ends does not end the others."""
         store = open_store()
-        async with watching(store) as watched:
-            await watched.until(lambda: bool(watched.changes))
+        async with watching(store, first=True) as watched:
+            async with watching(store) as leaves:
+                await store.put(ONE)
+                await leaves.knows(ONE.url)
             for change in (Put(ONE), Put(TWO), Gone(ONE.url), Put(replace(TWO, cordoned=True))):
                 if isinstance(change, Put):
                     await store.put(change.record)
@@ -55,69 +62,25 @@ class StoreContract:
                     await store.delete(change.url)
                 await watched.until(lambda change=change: watched.changes[-1] == change)  # type: ignore[misc]
         assert watched.records == {TWO.url: replace(TWO, cordoned=True)}
-        assert len(watched.changes) == 5
-
-    async def test_same_record_again_is_no_change(self, open_store: Open) -> None:
-        store = open_store()
-        async with watching(store) as watched:
-            await watched.until(lambda: bool(watched.changes))
-            await store.put(ONE)
-            await store.put(ONE)
-            await store.put(TWO)
-            await watched.until(lambda: watched.urls == {ONE.url, TWO.url})
-        assert watched.changes == [Reset({}), Put(ONE), Put(TWO)]
-
-    async def test_delete_returns_whether_there_was_a_record(self, open_store: Open) -> None:
-        """It removes no URL that begins alike."""
-        store = open_store()
-        longer = WorkerRecord(ONE.url + "/and-more")
-        await store.put(ONE)
-        await store.put(longer)
-        assert await store.delete(ONE.url)
-        assert not await store.delete(ONE.url)
-        async with watching(store) as watched:
-            await watched.until(lambda: bool(watched.changes))
-        assert watched.urls == {longer.url}
-
-    async def test_every_watch_yields_every_change(self, open_store: Open) -> None:
-        """A watch that ends does not end the others."""
-        store = open_store()
-        async with watching(store) as stays:
-            async with watching(store) as leaves:
-                await leaves.until(lambda: bool(leaves.changes))
-                await store.put(ONE)
-                await leaves.until(lambda: leaves.urls == {ONE.url})
-            await store.put(TWO)
-            await stays.until(lambda: stays.urls == {ONE.url, TWO.url})
-
-    async def test_concurrent_writes_all_arrive(self, open_store: Open) -> None:
-        store = open_store()
-        records = [WorkerRecord(f"http://10.1.0.{number}:8000") for number in range(40)]
-        async with watching(store) as watched:
-            for start in range(0, len(records), 4):
-                await asyncio.gather(*(store.put(record) for record in records[start : start + 4]))
-            await watched.until(lambda: len(watched.urls) == len(records))
-        assert watched.records == {record.url: record for record in records}
+        assert len(watched.changes) == 5 and watched.resets == 1
 
     async def test_record_with_a_ttl_stays_until_it_is_deleted(self, open_store: Open) -> None:
         """If a busy machine delays a renewal too much, the record is registered again."""
         store = open_store()
         async with watching(store) as watched:
             await store.put(ONE, ttl=1)
-            await watched.until(lambda: watched.urls == {ONE.url})
+            await watched.knows(ONE.url)
             await asyncio.sleep(2.5)
-            await watched.until(lambda: watched.urls == {ONE.url})
+            await watched.knows(ONE.url)
             assert await store.delete(ONE.url)
-            await watched.until(lambda: not watched.urls)
+            await watched.knows()
             await asyncio.sleep(1)
         assert not watched.urls
 
     async def test_close_ends_every_watch(self, open_store: Open) -> None:
         """One that begins afterwards ends at once."""
         store = open_store()
-        async with watching(store) as first, watching(store) as second:
-            await first.until(lambda: bool(first.changes))
-            await second.until(lambda: bool(second.changes))
+        async with watching(store, first=True) as first, watching(store, first=True) as second:
             await store.close()
             await first.until(lambda: first.ended)
             await second.until(lambda: second.ended)
@@ -129,27 +92,40 @@ class StoreContract:
 class SharedStoreContract(StoreContract):
     """Tests of a store that several processes share; each call of ``open_store`` stands for one process."""
 
+    async def test_concurrent_writes_are_all_kept(self, open_store: Open) -> None:
+        """Of records and of cordons."""
+        stores = [open_store() for _ in range(3)]
+        records = [WorkerRecord(f"http://10.1.0.{number}:8000") for number in range(12)]
+        keys = [(ONE.url, f"reason-{number}") for number in range(12)]
+        await asyncio.gather(
+            *(stores[i % 3].write_cordons(entries(7, key)) for i, key in enumerate(keys)),
+            *(stores[i % 3].put(record) for i, record in enumerate(records)),
+        )
+        async with watching(stores[0], first=True) as watched:
+            assert watched.records == {record.url: record for record in records}
+            assert watched.cordons == set(keys)
+
     async def test_put_by_another_store_keeps_the_ttl(self, open_store: Open) -> None:
         """The record expires after the store that renews it was closed; one without a TTL stays."""
         keeper, other = open_store(), open_store()
         await keeper.put(ONE)
         await keeper.put(TWO, ttl=1)
-        held = replace(TWO, cordoned=True)
+        both = {ONE.url: ONE, TWO.url: replace(TWO, cordoned=True)}
         async with watching(other) as watched:
-            await other.put(held)
-            await watched.until(lambda: watched.records == {ONE.url: ONE, TWO.url: held})
+            await other.put(both[TWO.url])
+            await watched.until(lambda: watched.records == both)
             await asyncio.sleep(1.5)
-            await watched.until(lambda: watched.records == {ONE.url: ONE, TWO.url: held})
+            await watched.until(lambda: watched.records == both)
             await keeper.close()
-            await watched.until(lambda: watched.urls == {ONE.url})
+            await watched.knows(ONE.url)
 
     async def test_record_that_another_store_deletes_is_not_registered_again(self, open_store: Open) -> None:
         keeper, other = open_store(), open_store()
         await keeper.put(ONE, ttl=1)
         async with watching(other) as watched:
-            await watched.until(lambda: watched.urls == {ONE.url})
+            await watched.knows(ONE.url)
             assert await other.delete(ONE.url)
-            await watched.until(lambda: not watched.urls)
+            await watched.knows()
             await asyncio.sleep(1)
         assert not watched.urls
 
@@ -158,8 +134,7 @@ class SharedStoreContract(StoreContract):
         here, there = open_store(), open_store()
         assert here.keeps_cordons
         pause, never = (ONE.url, "paused:memory:a/b"), (ONE.url, "never")
-        async with watching(there) as watched:
-            await watched.until(lambda: bool(watched.changes))
+        async with watching(there, first=True) as watched:
             await here.write_cordons(entries(7, HELD, HELD_2, pause))
             await watched.until(lambda: watched.cordons == {HELD, HELD_2, pause})
             await here.put(ONE)
@@ -167,9 +142,8 @@ class SharedStoreContract(StoreContract):
             removed = entries(8, HELD, HELD_2, never, present=False)
             await there.write_cordons(removed)
             await watched.until(lambda: watched.cordons == {pause})
-        async with watching(open_store()) as later:
-            await later.until(lambda: bool(later.changes))
-        assert later.records == {}
+        async with watching(open_store(), first=True) as later:
+            assert later.records == {}
         # Tombstones are kept for older entries that are written late.
         assert later.entries == {**entries(7, pause), **removed}
 
@@ -177,23 +151,13 @@ class SharedStoreContract(StoreContract):
     async def test_later_entry_counts_whichever_is_written_first(
         self, open_store: Open, present: bool
     ) -> None:
-        stores = [open_store(), open_store()]
-        await stores[0].write_cordons(
-            {**entries(9, HELD, present=not present), **entries(7, HELD_2, present=present)}
-        )
-        await stores[1].write_cordons(entries(7, HELD, present=present))
-        await stores[0].write_cordons(entries(9, HELD_2, present=not present))
-        async with watching(stores[1]) as watched:
-            await watched.until(lambda: bool(watched.changes))
-        assert watched.entries == entries(9, HELD, HELD_2, present=not present)
-
-    async def test_concurrent_writes_of_cordons_are_all_kept(self, open_store: Open) -> None:
-        stores = [open_store() for _ in range(3)]
-        keys = [(ONE.url, f"reason-{number}") for number in range(12)]
-        await asyncio.gather(*(stores[i % 3].write_cordons(entries(7, key)) for i, key in enumerate(keys)))
-        async with watching(stores[0]) as watched:
-            await watched.until(lambda: bool(watched.changes))
-        assert watched.cordons == set(keys)
+        one, two = open_store(), open_store()
+        later = entries(9, HELD, HELD_2, present=not present)
+        await one.write_cordons({HELD: later[HELD], **entries(7, HELD_2, present=present)})
+        await two.write_cordons(entries(7, HELD, present=present))
+        await one.write_cordons({HELD_2: later[HELD_2]})
+        async with watching(two, first=True) as watched:
+            assert watched.entries == later
 
     async def test_cordons_of_1024_workers_are_one_write(self, open_store: Open) -> None:
         store = open_store()

@@ -17,11 +17,12 @@ PATIENCE = 20.0
 
 
 class Watched:
-    """The changes so far, and the state that follows from them. ``records`` None: no change yet."""
+    """The changes of ``store`` so far, and the state that follows from them."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self.changes: list[Change] = []
-        self.records: dict[str, WorkerRecord] | None = None
+        self.records: dict[str, WorkerRecord] = {}
         self.entries: dict[Key, Versioned] = {}
         self.ended = False
         self._changed = asyncio.Event()
@@ -33,29 +34,34 @@ class Watched:
 
     @property
     def urls(self) -> set[str]:
-        return set(self.records or ())
+        return set(self.records)
 
-    def saw(self, change: Change) -> None:
-        assert (self.records is None) <= isinstance(change, Reset), "a Reset comes first"
+    @property
+    def resets(self) -> int:
+        return sum(isinstance(change, Reset) for change in self.changes)
+
+    async def run(self) -> None:
+        async with aclosing(self.store.watch()) as changes:
+            async for change in changes:
+                self._saw(change)
+                self._changed.set()
+        self.ended = True
+        self._changed.set()
+
+    def _saw(self, change: Change) -> None:
+        assert self.changes or isinstance(change, Reset), "a Reset comes first"
         self.changes.append(change)
         match change:
             case Reset(records, cordons):
-                self.records = dict(records)
-                self.entries = dict(cordons)
+                self.records, self.entries = dict(records), dict(cordons)
             case Put(record):
-                assert self.records is not None and self.records.get(record.url) != record, "not a change"
+                assert self.records.get(record.url) != record, "not a change"
                 self.records[record.url] = record
             case CordonsChanged(cordons):
                 assert cordons and not cordons.items() & self.entries.items(), "not a change"
                 self.entries.update(cordons)
             case Gone(url):
-                assert self.records is not None
                 del self.records[url]
-        self._changed.set()
-
-    def end(self) -> None:
-        self.ended = True
-        self._changed.set()
 
     async def until(self, happened: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Wait until ``happened``, which is checked after each change and at the end."""
@@ -67,20 +73,19 @@ class Watched:
         except TimeoutError:
             raise AssertionError(f"it did not happen; the changes were {self.changes}") from None
 
+    async def knows(self, *urls: str) -> None:
+        """Wait until exactly these are the workers."""
+        await self.until(lambda: bool(self.changes) and self.urls == set(urls))
+
 
 @asynccontextmanager
-async def watching(store: Store) -> AsyncIterator[Watched]:
-    """Read ``store`` during the block."""
-    watched, tasks = Watched(), Tasks()
-
-    async def read() -> None:
-        async with aclosing(store.watch()) as changes:
-            async for change in changes:
-                watched.saw(change)
-        watched.end()
-
-    reading = tasks.spawn(read(), "reader")
+async def watching(store: Store, *, first: bool = False) -> AsyncIterator[Watched]:
+    """Read ``store`` during the block; with ``first`` the block begins after the first change."""
+    watched, tasks = Watched(store), Tasks()
+    reading = tasks.spawn(watched.run(), "reader")
     try:
+        if first:
+            await watched.until(lambda: bool(watched.changes))
         yield watched
         if reading.done():
             reading.result()  # a reader that failed fails its test

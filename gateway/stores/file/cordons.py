@@ -27,9 +27,7 @@ def read_cordons(members: Mapping[str, Any]) -> LastWriterWinsMap:
     present, versions, tombstones = (dict(_read(name, members)) for name in MEMBERS)
     entries = dict.fromkeys(versions, undated(present=False))
     entries |= {key: Versioned.from_text(text, present=False) for key, text in tombstones.items()}
-    for key in present:
-        text = "" if key in tombstones else versions.get(key, "")
-        entries[key] = Versioned.from_text(text, present=True)
+    entries |= {key: Versioned.from_text(versions.get(key, ""), present=True) for key in present}
     cordons = LastWriterWinsMap(lambda: MOST_TOMBSTONES)
     cordons.merge(dict(sorted(entries.items(), key=itemgetter(1))))
     return cordons

@@ -8,15 +8,11 @@ ceases to as deleted; the pages of one list show one moment.
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
-Object = dict[str, Any]
-Matches = Callable[[Object], bool]
+from tests.stores.kubernetes.things import Object
 
 
 class Status(Exception):
@@ -25,51 +21,40 @@ class Status(Exception):
     def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
         self.code = code
-        self.body = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": reason,
-            "details": details,
-            "code": code,
-        }
-
-
-@dataclass(frozen=True)
-class Changed:
-    version: int
-    before: Object | None
-    after: Object | None
+        self.body = {"kind": "Status", "message": message, "reason": reason, "details": details, "code": code}
 
 
 class Cluster:
-    """Objects of all kinds, by kind ("pods", "endpointslices"), namespace and name."""
+    """Objects of all kinds ("pods", "endpointslices")."""
 
     def __init__(self) -> None:
         self.version = 1000
-        self._objects: dict[str, dict[tuple[str, str], Object]] = {"pods": {}, "endpointslices": {}}
-        self._history: list[tuple[str, Changed]] = []
+        #: By kind, namespace and name.
+        self._objects: dict[tuple[str, str, str], Object] = {}
+        #: Version, kind, and the object before and after each change.
+        self._history: list[tuple[int, str, Object | None, Object | None]] = []
         self._oldest = self.version
         self._snapshots: dict[int, list[Object]] = {}
         #: Set at every change.
         self.listeners: set[asyncio.Event] = set()
 
-    def put(self, resource: str, object_: Object) -> None:
+    def put(self, kind: str, object_: Object) -> None:
         """Create it, or replace the one of its name."""
-        object_ = deepcopy(object_)
         meta = object_["metadata"]
-        before = self._objects[resource].get((meta["namespace"], meta["name"]))
-        self.version += 1
-        meta["resourceVersion"] = str(self.version)
-        self._objects[resource][meta["namespace"], meta["name"]] = object_
-        self._record(resource, before, object_)
+        self._change((kind, meta["namespace"], meta["name"]), deepcopy(object_))
 
-    def delete(self, resource: str, name: str, namespace: str = "default") -> None:
-        before = self._objects[resource].pop((namespace, name))
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        self._change((kind, namespace, name), None)
+
+    def _change(self, key: tuple[str, str, str], after: Object | None) -> None:
+        before = self._objects.pop(key, None)
         self.version += 1
-        self._record(resource, before, None)
+        if after is not None:
+            after["metadata"]["resourceVersion"] = str(self.version)
+            self._objects[key] = after
+        self._history.append((self.version, key[0], before, after))
+        for listener in self.listeners:
+            listener.set()
 
     def compact(self) -> None:
         """Forget all changes, and all lists that were begun. Who has kept up does not notice."""
@@ -82,30 +67,24 @@ class Cluster:
         self.version = version
         self._history.clear()
 
-    def page(self, resource: str, namespace: str | None, query: Mapping[str, str]) -> Object:
+    def page(self, kind: str, namespace: str | None, query: Mapping[str, str]) -> Object:
         """One page. Raises Status."""
-        matches = selector(query.get("labelSelector", ""))
-        limit = int(query.get("limit") or 0)
-        if token := query.get("continue"):
-            version, start = json.loads(base64.b64decode(token))
-            if version not in self._snapshots:
-                raise Status(410, "Expired", "The provided continue parameter is too old")
-            found = self._snapshots[version]
-        else:
-            version, start = self.version, 0
-            found = [
-                object_
-                for (within, _), object_ in sorted(self._objects[resource].items())
-                if namespace in (None, within) and matches(object_)
+        version, start = map(int, query.get("continue", f"{self.version}-0").split("-"))
+        if "continue" not in query:
+            seen = _selection(namespace, query)
+            self._snapshots[version] = [
+                object_ for key, object_ in sorted(self._objects.items()) if key[0] == kind and seen(object_)
             ]
-            self._snapshots[version] = found
-        end = start + limit if limit else len(found)
+        elif version not in self._snapshots:
+            raise Status(410, "Expired", "The provided continue parameter is too old")
+        found = self._snapshots[version]
+        end = start + int(query.get("limit") or len(found))
         meta: Object = {"resourceVersion": str(version)}
         if end < len(found):
-            meta["continue"] = base64.b64encode(json.dumps([version, end]).encode()).decode()
-        return {"kind": "List", "apiVersion": "v1", "metadata": meta, "items": found[start:end]}
+            meta["continue"] = f"{version}-{end}"
+        return {"kind": "List", "metadata": meta, "items": found[start:end]}
 
-    def events(self, resource: str, namespace: str | None, matches: Matches, after: int) -> list[Object]:
+    def events(self, kind: str, namespace: str | None, query: Mapping[str, str], after: int) -> list[Object]:
         """What a watch sees of all that came after version ``after``. Raises Status."""
         if after < self._oldest:
             raise Status(410, "Expired", f"too old resource version: {after} ({self._oldest})")
@@ -113,31 +92,24 @@ class Cluster:
             cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
             text = f"Timeout: Too large resource version: {after}, current: {self.version}"
             raise Status(504, "Timeout", text, causes=[cause], retryAfterSeconds=1)
-        changes = (each for kind, each in self._history if kind == resource and each.version > after)
-        events = (_event(change, namespace, matches) for change in changes)
-        return [event for event in events if event is not None]
-
-    def _record(self, resource: str, before: Object | None, after: Object | None) -> None:
-        self._history.append((resource, Changed(self.version, before, after)))
-        for listener in self.listeners:
-            listener.set()
-
-
-def _event(change: Changed, namespace: str | None, matches: Matches) -> Object | None:
-    def seen(object_: Object | None) -> bool:
-        within = object_ and namespace in (None, object_["metadata"]["namespace"])
-        return bool(within and object_ and matches(object_))
-
-    if seen(change.after):
-        return {"type": "MODIFIED" if seen(change.before) else "ADDED", "object": change.after}
-    if seen(change.before):
-        last = deepcopy(change.before) or {}
-        last["metadata"]["resourceVersion"] = str(change.version)
-        return {"type": "DELETED", "object": last}
-    return None
+        seen, events = _selection(namespace, query), []
+        for version, of_kind, before, now in self._history:
+            if of_kind != kind or version <= after:
+                continue
+            if now is not None and seen(now):
+                events.append({"type": "MODIFIED" if before and seen(before) else "ADDED", "object": now})
+            elif before is not None and seen(before):
+                last = {**before, "metadata": {**before["metadata"], "resourceVersion": str(version)}}
+                events.append({"type": "DELETED", "object": last})
+        return events
 
 
-def selector(text: str) -> Matches:
-    """Return a test for the labels that ``text`` names: ``name=value``, with commas between them."""
-    wanted = dict(each.split("=") for each in text.split(",") if each)
-    return lambda object_: wanted.items() <= object_["metadata"]["labels"].items()
+def _selection(namespace: str | None, query: Mapping[str, str]) -> Callable[[Object], bool]:
+    """Return a test for the namespace and the ``labelSelector``: ``name=value``, with commas between them."""
+    wanted = dict(each.split("=") for each in query.get("labelSelector", "").split(",") if each)
+
+    def seen(object_: Object) -> bool:
+        meta = object_["metadata"]
+        return namespace in (None, meta["namespace"]) and wanted.items() <= meta["labels"].items()
+
+    return seen

@@ -8,53 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 import trustme
 
 from gateway.loop.tasks import Tasks
-from tests.stores.kubernetes.cluster import Cluster, Object, Status, selector
+from tests.stores.kubernetes.cluster import Cluster, Status
+from tests.stores.kubernetes.things import Object
 
-PATHS = {"pods": ["api", "v1"], "endpointslices": ["apis", "discovery.k8s.io", "v1"]}
+#: The namespace if there is one, and the kind.
+PATH = re.compile(r"/(?:api|apis/discovery\.k8s\.io)/v1(?:/namespaces/([^/]+))?/(pods|endpointslices)")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Asked:
-    """A request that arrived."""
+    """A request that arrived. ``notices`` are sent to it if it is a watch."""
 
     path: str
     query: dict[str, str]
     token: str
+    notices: list[Object] = field(default_factory=list)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_watch(self) -> bool:
         return self.query.get("watch") == "true"
-
-
-class Watch:
-    """An open watch, and how far it is."""
-
-    def __init__(self, asked: Asked, resource: str, namespace: str | None, version: int) -> None:
-        self.asked = asked
-        self.resource = resource
-        self.notices: list[Object] = []
-        self.woken = asyncio.Event()
-        self._namespace = namespace
-        self._matches = selector(asked.query.get("labelSelector", ""))
-        self._version = version
-
-    def emit(self, event: Object) -> None:
-        self.notices.append(event)
-        self.woken.set()
-
-    def advance(self, cluster: Cluster) -> list[Object]:
-        """Return the events since the last call. Raises Status."""
-        events = cluster.events(self.resource, self._namespace, self._matches, self._version)
-        self._version = cluster.version
-        return events
 
 
 class ApiServer:
@@ -72,13 +54,12 @@ class ApiServer:
         self.watch_limit: float | None = None
         #: What is sent to each watch as it begins, instead of events.
         self.garbage = b""
-        self._watches: set[Watch] = set()
         self.port = 0
+        self._open: set[Asked] = set()
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("127.0.0.1").configure_cert(self._tls)
         self._server: asyncio.Server | None = None
         self._tasks = Tasks()
-        self._writers: set[asyncio.StreamWriter] = set()
 
     @property
     def url(self) -> str:
@@ -92,139 +73,126 @@ class ApiServer:
     def lists(self) -> list[Asked]:
         return [each for each in self.asked if not each.is_watch]
 
+    @property
+    def watching(self) -> int:
+        """The number of open watches."""
+        return len(self._open)
+
     async def start(self) -> None:
         """Listen, after a stop at the same port again."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._tls)
+        self._server = await asyncio.start_server(
+            lambda *streams: self._tasks.spawn(self._serve(*streams), "connection"),
+            "127.0.0.1",
+            self.port,
+            ssl=self._tls,
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Abort all connections and accept no more."""
         if self._server is not None:
             self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
         await self._tasks.stop()
 
-    @property
-    def watching(self) -> int:
-        """The number of open watches."""
-        return len(self._watches)
-
     def bookmark(self) -> None:
-        """Send a bookmark to all watches that allow bookmarks."""
-        for watch in self._watches:
-            mark = {"kind": watch.resource, "metadata": {"resourceVersion": str(self.cluster.version)}}
-            if watch.asked.query.get("allowWatchBookmarks") == "true":
-                watch.emit({"type": "BOOKMARK", "object": mark})
+        """Send a bookmark to all watches, which must allow bookmarks."""
+        assert all(watch.query.get("allowWatchBookmarks") == "true" for watch in self._open)
+        self.emit(
+            {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.cluster.version)}}}
+        )
 
     def emit(self, event: Object) -> None:
         """Send ``event`` to all watches; one of type ERROR ends them, as in Kubernetes."""
-        for watch in self._watches:
-            watch.emit(event)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.spawn(self._serve(reader, writer), "connection")
+        for watch in self._open:
+            watch.notices.append(event)
+            watch.woken.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 while True:
                     await self._answer(await reader.readuntil(b"\r\n\r\n"), writer)
         finally:
-            self._writers.discard(writer)
             writer.transport.abort()
 
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
-        if self.silent:
-            await asyncio.get_running_loop().create_future()
-        target, *lines = head.decode().split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        parts = urlsplit(target.split()[1])
-        token = headers.get("authorization", "").removeprefix("Bearer ")
-        asked = Asked(parts.path, dict(parse_qsl(parts.query, keep_blank_values=True)), token)
+        await self._stay_silent()
+        parts = urlsplit(head.split()[1].decode())
+        token = re.search(r"(?i)\r\nauthorization: Bearer (\S*)", head.decode())
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        asked = Asked(parts.path, query, token[1] if token else "")
         self.asked.append(asked)
+        headers: dict[str, str] = {}
         try:
             if self.faults:
-                status, more = self.faults.pop(0)
-                return await _reply(writer, status.code, status.body, more)
-            resource, namespace = self._admit(asked)
+                status, headers = self.faults.pop(0)
+                raise status
+            kind, namespace = self._admit(asked)
             if asked.is_watch:
-                return await self._watch(asked, resource, namespace, writer)
-            await _reply(writer, 200, self.cluster.page(resource, namespace, asked.query))
+                return await self._watch(asked, kind, namespace, writer)
+            code, body = 200, self.cluster.page(kind, namespace, query)
         except Status as status:
-            await _reply(writer, status.code, status.body)
+            code, body = status.code, status.body
+        data = json.dumps(body).encode()
+        lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
+        writer.write(f"HTTP/1.1 {code} Some\r\nContent-Length: {len(data)}{lines}\r\n\r\n".encode() + data)
+        await writer.drain()
+
+    async def _stay_silent(self) -> None:
+        if self.silent:
+            await asyncio.get_running_loop().create_future()
 
     def _admit(self, asked: Asked) -> tuple[str, str | None]:
-        """Return the collection and namespace of a request. Raises Status."""
+        """Return the kind and the namespace of a request. Raises Status."""
         if asked.token != self.token:
             raise Status(401, "Unauthorized", "Unauthorized")
-        resource, namespace = _collection(asked.path)
+        if (path := PATH.fullmatch(asked.path)) is None:
+            raise Status(404, "NotFound", "the server could not find the requested resource")
+        namespace, kind = path.groups()
         verb = "watch" if asked.is_watch else "list"
-        if verb not in self.verbs or resource not in self.kinds:
+        if verb not in self.verbs or kind not in self.kinds:
             who = "system:serviceaccount:default:tito-gateway"
-            text = f'{resource} is forbidden: User "{who}" cannot {verb} resource "{resource}"'
-            raise Status(403, "Forbidden", text, resource=resource)
-        return resource, namespace
+            text = f'{kind} is forbidden: User "{who}" cannot {verb} resource "{kind}"'
+            raise Status(403, "Forbidden", text)
+        return kind, namespace
 
     async def _watch(
-        self, asked: Asked, resource: str, namespace: str | None, writer: asyncio.StreamWriter
+        self, asked: Asked, kind: str, namespace: str | None, writer: asyncio.StreamWriter
     ) -> None:
-        watch = Watch(asked, resource, namespace, int(asked.query["resourceVersion"]))
-        first = watch.advance(self.cluster)  # may refuse, before the head is sent
-        writer.write(
-            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
+        version = int(asked.query["resourceVersion"])
+
+        def advance() -> list[Object]:
+            nonlocal version
+            events = self.cluster.events(kind, namespace, asked.query, version)
+            version = self.cluster.version
+            return events
+
+        first = advance()  # may refuse, before the head is sent
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         limit = float(asked.query["timeoutSeconds"]) if self.watch_limit is None else self.watch_limit
-        self._watches.add(watch)
-        self.cluster.listeners.add(watch.woken)
+        self._open.add(asked)
+        self.cluster.listeners.add(asked.woken)
         try:
             await _send(writer, self.garbage, *first)
             async with asyncio.timeout(limit):
-                await self._stream(watch, writer)
+                while not any(event["type"] == "ERROR" for event in first):
+                    await asked.woken.wait()
+                    asked.woken.clear()
+                    first = [] if self.silent else [*advance(), *asked.notices]
+                    if not self.silent:
+                        asked.notices.clear()
+                    await _send(writer, b"", *first)
         except TimeoutError:
             pass
         finally:
-            self.cluster.listeners.discard(watch.woken)
-            self._watches.discard(watch)
-        if self.silent:
-            await asyncio.get_running_loop().create_future()
+            self.cluster.listeners.discard(asked.woken)
+            self._open.discard(asked)
+        await self._stay_silent()
         writer.write(b"0\r\n\r\n")
-
-    async def _stream(self, watch: Watch, writer: asyncio.StreamWriter) -> None:
-        while True:
-            watch.woken.clear()
-            if not self.silent:
-                events = [*watch.advance(self.cluster), *watch.notices]
-                watch.notices.clear()
-                await _send(writer, b"", *events)
-                if any(event["type"] == "ERROR" for event in events):
-                    return
-            await watch.woken.wait()
-
-
-def _collection(path: str) -> tuple[str, str | None]:
-    parts = path.strip("/").split("/")
-    for resource, prefix in PATHS.items():
-        if parts == [*prefix, resource]:
-            return resource, None
-        if parts[:-2] == [*prefix, "namespaces"] and parts[-1] == resource:
-            return resource, parts[-2]
-    raise Status(404, "NotFound", "the server could not find the requested resource")
 
 
 async def _send(writer: asyncio.StreamWriter, raw: bytes, *events: Object) -> None:
     data = raw + b"".join(json.dumps(event, ensure_ascii=False).encode() + b"\n" for event in events)
     if data:
         writer.write(b"%x\r\n%s\r\n" % (len(data), data))
-    await writer.drain()
-
-
-async def _reply(
-    writer: asyncio.StreamWriter, status: int, body: Object, more: dict[str, str] | None = None
-) -> None:
-    data = json.dumps(body).encode()
-    headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(more or {})}
-    lines = [f"HTTP/1.1 {status} Some", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    writer.write("\r\n".join(lines).encode() + data)
     await writer.drain()

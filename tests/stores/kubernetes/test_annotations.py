@@ -16,22 +16,19 @@ def read(**annotations: str) -> Annotations:
     )
 
 
-def test_without_annotations_nothing_is_set() -> None:
-    assert Annotations.read({"other/port": "x", "tito-gateway": "x"}) == Annotations()
-
-
 def test_all_annotations_are_parsed() -> None:
-    assert read(
-        port="30000, http",
-        scheme="HTTPS",
-        format=" sglang ",
-        model="org/Model-7B",
-        worker_type="prefill",
-        bootstrap_port="8998",
-        priority="-3",
-        held="true",
-        labels="gpu=h100, zone = a,empty=",
-    ) == Annotations(
+    """Of other prefixes none, and of an unknown one its name, for the log."""
+    values = {
+        "scheme": "HTTPS",
+        "format": " sglang ",
+        "model": "org/Model-7B",
+        "worker_type": "prefill",
+        "bootstrap_port": "8998",
+        "priority": "-3",
+        "held": "true",
+    }
+    labels = "gpu=h100, zone = a,empty="
+    assert read(port="30000, http", labels=labels, modle="x", **values) == Annotations(
         ports=(30000, "http"),
         scheme="https",
         format="sglang",
@@ -41,7 +38,9 @@ def test_all_annotations_are_parsed() -> None:
         priority=-3,
         held=True,
         labels={"gpu": "h100", "zone": "a", "empty": ""},
+        unknown=("modle",),
     )
+    assert Annotations.read({"other/port": "x", "tito-gateway": "x"}) == Annotations()
 
 
 def test_empty_value_is_unset() -> None:
@@ -66,10 +65,6 @@ def test_error_names_the_annotation(name: str, values: tuple[str, ...]) -> None:
         with pytest.raises(BadAnnotation, match=re.escape(f"tito-gateway/{name}: ")) as caught:
             Annotations.read({f"tito-gateway/{name}": value})
         assert len(str(caught.value)) < 200
-
-
-def test_unknown_names_are_kept_for_the_log() -> None:
-    assert read(modle="x", model="y").unknown == ("modle",)
 
 
 @pytest.mark.parametrize(("text", "port"), [("80", 80), ("http-2", "http-2"), ("", None), ("--", None)])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import httpx
 import pytest
@@ -12,11 +11,9 @@ import pytest
 from gateway.stores.kubernetes import api
 from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.api import Stream, connected
-from gateway.stores.kubernetes.failures import ApiRefusal, ApiServerUnreachable
+from gateway.stores.kubernetes.failures import ApiRefusal, ApiServerUnreachable, Failure
 from tests.stores.kubernetes.cluster import Status
-from tests.stores.kubernetes.following import Site
-
-TARGET = "/api/v1/pods"
+from tests.stores.kubernetes.conftest import Site
 
 
 async def stream(*chunks: bytes | Exception) -> AsyncIterator[bytes]:
@@ -26,20 +23,20 @@ async def stream(*chunks: bytes | Exception) -> AsyncIterator[bytes]:
         yield chunk
 
 
+async def page(access: ApiServerAccess) -> Mapping[str, Any]:
+    async with connected(access) as server:
+        return await server.page("/api/v1/pods", {})
+
+
 async def test_events_are_parsed_however_the_bytes_are_split() -> None:
-    data = b'{"n": 1}\n\n{"n": 2}\n{"n": "\xc2\x85"}\n'
+    """One that is cut off at the end is dropped."""
+    data = b'{"n": 1}\n\n{"n": 2}\n{"n": "\xc2\x85"}\n{"n":'
     for size in range(1, len(data) + 1):
         read = Stream(stream(*(data[at : at + size] for at in range(0, len(data), size))))
         events = []
         while (some := await read.read()) is not None:
             events += some
         assert events == [{"n": 1}, {"n": 2}, {"n": "\x85"}]
-
-
-async def test_truncated_event_is_dropped() -> None:
-    read = Stream(stream(b'{"n": 1}\n{"n": 2}'))
-    assert await read.read() == [{"n": 1}]
-    assert await read.read() is None
 
 
 async def test_endless_event_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,39 +51,29 @@ async def test_broken_connection_is_unreachable(error: Exception) -> None:
         await Stream(stream(error)).read()
 
 
-async def test_no_redirect_is_followed(site: Site) -> None:
+async def test_no_redirect_is_followed_and_no_proxy_used(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The token is sent to the configured server only."""
-    site.server.faults = [(Status(302, "", "elsewhere"), {"Location": f"{site.server.url}/api/v1/nodes"})]
-    async with connected(site.access) as server:
-        with pytest.raises(ApiRefusal, match="302"):
-            await server.page(TARGET, {})
-    assert len(site.server.asked) == 1
-
-
-async def test_proxy_of_the_environment_is_not_used(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    async with connected(site.access) as server:
-        assert (await server.page(TARGET, {}))["items"] == []
+    site.server.faults = [(Status(302, "", "elsewhere"), {"Location": f"{site.server.url}/api/v1/nodes"})]
+    with pytest.raises(ApiRefusal, match="302"):
+        await page(site.access)
+    assert len(site.server.asked) == 1
+    assert (await page(site.access))["items"] == []
 
 
-async def test_url_of_the_server_may_have_a_path(site: Site) -> None:
+async def test_url_of_the_server_may_have_a_path_and_an_invalid_one_is_unreachable(site: Site) -> None:
     """As managers of several clusters use it."""
-    access = ApiServerAccess(f"{site.server.url}/k8s/clusters/c-1/", site.token, site.certificates)
-    async with connected(access) as server:
-        with pytest.raises(ApiRefusal, match="404"):
-            await server.page(TARGET, {})
-    assert site.server.asked[0].path == "/k8s/clusters/c-1/api/v1/pods"
-
-
-async def test_invalid_host_name_is_unreachable(tmp_path: Path) -> None:
-    async with connected(replace(ApiServerAccess("http://a"), server=f"http://{'x' * 70}.example")) as server:
-        with pytest.raises(ApiServerUnreachable):
-            await server.page(TARGET, {})
+    for url, failure in (
+        (f"{site.server.url}/k8s/clusters/c-1/", "404"),
+        (f"http://{'x' * 70}.example", "cannot be reached"),
+    ):
+        with pytest.raises(Failure, match=failure):
+            await page(ApiServerAccess(url, site.token, site.certificates))
+    assert [asked.path for asked in site.server.asked] == ["/k8s/clusters/c-1/api/v1/pods"]
 
 
 async def test_error_reply_is_read_up_to_a_limit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "REASON_LIMIT", 10)
     site.server.faults = [(Status(500, "Busy", "x" * 100_000), {})]
-    async with connected(site.access) as server:
-        with pytest.raises(ApiRefusal, match="500: Internal Server Error"):
-            await server.page(TARGET, {})
+    with pytest.raises(ApiRefusal, match="500: Internal Server Error"):
+        await page(site.access)

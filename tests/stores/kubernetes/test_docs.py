@@ -17,9 +17,8 @@ from gateway.stores.kubernetes.pods import read_pod
 from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.record import WorkerRecord
 from gateway.wiring.kubernetes_store import RESOURCES
-from tests.stores.kubernetes.cluster import Object
-from tests.stores.kubernetes.following import Site
-from tests.stores.kubernetes.things import pod
+from tests.stores.kubernetes.conftest import Site
+from tests.stores.kubernetes.things import Object, pod
 from tests.support.gateway import until
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kubernetes.md").read_text()
@@ -34,11 +33,8 @@ def the(resource: str, name: str = "tito-gateway") -> Any:
 
 def test_role_is_bound_to_the_account_of_the_gateway() -> None:
     binding, account = the("RoleBinding"), the("ServiceAccount")["metadata"]["name"]
-    assert binding["roleRef"] == {
-        "apiGroup": "rbac.authorization.k8s.io",
-        "kind": "Role",
-        "name": the("Role")["metadata"]["name"],
-    }
+    role = {"kind": "Role", "name": the("Role")["metadata"]["name"]}
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", **role}
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account}]
     assert the("Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == account
 
@@ -52,8 +48,7 @@ async def test_rights_of_the_role_are_enough_and_none_is_too_much(site: Site) ->
     await site.follow()
     for verb in rule["verbs"]:
         server.verbs = set(rule["verbs"]) - {verb}
-        store = site.store()
-        site.read(store)
+        store = site.read().store
         await until(lambda store=store: "403" in store.reason)  # type: ignore[misc]
 
 
@@ -104,10 +99,7 @@ def test_every_annotation_has_its_row() -> None:
 def test_every_flag_named_exists() -> None:
     known = {flag_of(name) for name in Settings.model_fields}
     named = set(re.findall(r"(--(?:kubernetes|discovery)[a-z-]*)", PAGE))
-    assert named <= known
-    assert {flag for flag in known if flag.startswith("--kubernetes")} == {
-        flag for flag in named if flag.startswith("--kubernetes")
-    }
+    assert {flag for flag in known if flag.startswith("--kubernetes")} <= named <= known
 
 
 def test_times_are_those_of_the_product() -> None:

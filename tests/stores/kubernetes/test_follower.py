@@ -6,18 +6,20 @@ import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
 from gateway.stores.backoff import BackoffDelays
-from gateway.stores.base import Gone, Put, Reset
+from gateway.stores.base import Gone, Put, ReadOnlyStore, Reset
 from gateway.stores.kubernetes import follower
 from gateway.stores.kubernetes.access import ApiServerAccess
 from gateway.stores.kubernetes.slices import ENDPOINT_SLICES
+from gateway.stores.record import WorkerRecord
 from tests.stores.kubernetes.cluster import Status
-from tests.stores.kubernetes.following import QUICK, Site, stays
-from tests.stores.kubernetes.things import endpoint, pod, slice_
+from tests.stores.kubernetes.conftest import QUICK, Site, stays
+from tests.stores.kubernetes.things import Object, endpoint, pod, slice_
 from tests.support.gateway import until
 
 pytestmark = pytest.mark.virtual_time
@@ -25,32 +27,61 @@ pytestmark = pytest.mark.virtual_time
 ONE, TWO, THREE = (f"http://10.0.0.{number}:30000" for number in (1, 2, 3))
 
 
+def delayed(**delays: float) -> Any:
+    return replace(QUICK, delays=BackoffDelays(**delays))
+
+
 def busy(status: int, **headers: str) -> tuple[Status, dict[str, str]]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Status(status, "Busy", "too many requests, please try again later"), named
+
+
+def put_pods(site: Site, *numbers: int) -> None:
+    """The pod "p1" is at ONE, and so on."""
+    for number in numbers:
+        site.cluster.put("pods", pod(f"p{number}", f"10.0.0.{number}"))
+
+
+async def restart(site: Site) -> None:
+    await site.server.stop()
+    await site.server.start()
 
 
 async def test_changes_are_yielded_in_order(site: Site) -> None:
     """An update of a pod's status is no change."""
     reader = await site.follow()
     assert reader.changes == [Reset({})]
-    site.cluster.put("pods", object_ := pod("a", "10.0.0.1"))
-    object_["status"]["hostIP"] = "10.1.1.1"
-    site.cluster.put("pods", object_)
-    site.cluster.put("pods", pod("b", "10.0.0.2", ready=False))
-    site.cluster.put("pods", pod("c", "10.0.0.3"))
-    site.cluster.put("pods", pod("b", "10.0.0.2"))
-    site.cluster.delete("pods", "a")
+    put_pods(site, 1, 1)
+    site.cluster.put("pods", pod("p2", "10.0.0.2", ready=False))
+    put_pods(site, 3, 2)
+    site.cluster.delete("pods", "p1")
     await reader.knows(TWO, THREE)
     reported = [change.record.url if isinstance(change, Put) else change for change in reader.changes[1:]]
     assert reported == [ONE, THREE, TWO, Gone(ONE)]
 
 
+async def test_nothing_can_be_written_and_closing_ends_every_watch(site: Site) -> None:
+    """The error names Kubernetes, and nothing is sent."""
+    store = site.store()
+    assert not store.writable and not store.keeps_cordons
+    for write in (store.put(WorkerRecord(ONE), ttl=10), store.delete(ONE)):
+        with pytest.raises(ReadOnlyStore, match="Kubernetes"):
+            await write
+    assert not site.server.asked
+    readers = [await site.follow(), await site.follow()]
+    await until(lambda: site.server.watching == 2)
+    for reader in readers:
+        await reader.store.close()
+    await until(lambda: all(reader.ended for reader in readers))
+    put_pods(site, 1)
+    await until(lambda: site.server.watching == 0)
+    assert [reader.changes for reader in readers] == [[Reset({})]] * 2
+
+
 async def test_one_namespace_or_all(site: Site) -> None:
     site.cluster.put("pods", pod("a", "10.0.0.1", namespace="blue"))
     site.cluster.put("pods", pod("a", "10.0.0.2", namespace="red"))
-    blue = await site.follow(site.store(namespace="blue"))
-    every = await site.follow(site.store(namespace=None))
+    blue, every = await site.follow(namespace="blue"), await site.follow(namespace=None)
     assert (blue.urls, every.urls) == ({ONE}, {ONE, TWO})
     site.cluster.delete("pods", "a", "red")
     await every.knows(ONE)
@@ -63,10 +94,10 @@ async def test_late_end_of_a_pod_does_not_remove_the_new_pod_at_its_address(site
     site.cluster.put("pods", pod("a", uid="old", leaving=True))
     site.cluster.put("pods", pod("b", uid="new"))
     site.cluster.delete("pods", "a")
-    site.cluster.put("pods", pod("c", "10.0.0.3"))
+    put_pods(site, 3)
     await reader.knows(ONE, THREE)
     assert [type(change) for change in reader.changes[1:]] == [Gone, Put, Put]
-    assert reader.fleet[ONE].labels["kubernetes/uid"] == "new"
+    assert reader.records[ONE].labels["kubernetes/uid"] == "new"
 
 
 async def test_large_fleet_is_listed_in_pages(site: Site) -> None:
@@ -74,9 +105,8 @@ async def test_large_fleet_is_listed_in_pages(site: Site) -> None:
     for number in range(512):
         site.cluster.put("pods", pod(f"p{number:03}", f"10.1.{number // 256}.{number % 256}"))
     reader = await site.follow()
-    assert len(reader.fleet) == 512 and reader.resets == 1
-    assert len(site.server.lists) == 6
-    assert {each.query["limit"] for each in site.server.lists} == {str(follower.PAGE_SIZE)}
+    assert len(reader.urls) == 512 and reader.resets == 1
+    assert [each.query["limit"] for each in site.server.lists] == [str(follower.PAGE_SIZE)] * 6
 
 
 async def test_list_whose_snapshot_expires_is_read_without_pages(
@@ -84,12 +114,11 @@ async def test_list_whose_snapshot_expires_is_read_without_pages(
 ) -> None:
     """A 410 between two pages is not a failure, and no page of the incomplete list is used."""
     monkeypatch.setattr(follower, "PAGE_SIZE", 2)
-    for number in (1, 2, 3):
-        site.cluster.put("pods", pod(f"p{number}", f"10.0.0.{number}"))
+    put_pods(site, 1, 2, 3)
     list_pods = site.cluster.page
 
-    def forgetful(resource: str, namespace: str | None, query: dict[str, str]) -> object:
-        page = list_pods(resource, namespace, query)
+    def forgetful(kind: str, namespace: str | None, query: dict[str, str]) -> Object:
+        page = list_pods(kind, namespace, query)
         if len(site.server.lists) == 1:
             site.cluster.compact()
             site.cluster.delete("pods", "p1")
@@ -109,14 +138,13 @@ async def test_watch_continues_from_the_last_resource_version(site: Site) -> Non
     site.server.watch_limit = 0.02
     reader = await site.follow()
     for number in (1, 2, 3):
-        site.cluster.put("pods", pod(f"p{number}", f"10.0.0.{number}"))
-        await until(lambda count=number: len(reader.fleet) == count)  # type: ignore[misc]
+        put_pods(site, number)
+        await until(lambda count=number: len(reader.urls) == count)  # type: ignore[misc]
     await until(lambda: len(site.server.watches) > 4)
     assert reader.resets == len(site.server.lists) == 1
     assert [isinstance(change, Put) for change in reader.changes[1:]] == [True] * 3
-    assert all(
-        QUICK.watch / 2 <= int(each.query["timeoutSeconds"]) <= QUICK.watch for each in site.server.watches
-    )
+    limits = [int(each.query["timeoutSeconds"]) for each in site.server.watches]
+    assert all(QUICK.watch / 2 <= limit <= QUICK.watch for limit in limits)
 
 
 async def test_bookmark_avoids_a_new_list(site: Site) -> None:
@@ -126,28 +154,31 @@ async def test_bookmark_avoids_a_new_list(site: Site) -> None:
         site.cluster.put("endpointslices", slice_("x"))
     site.server.bookmark()
     site.server.emit({"type": "ERROR", "object": Status(500, "InternalError", "leader changed").body})
-    await until(lambda: len(site.server.watches) == 2)
+    await until(lambda: len(site.server.watches) == 2 and reader.store.healthy)
     assert site.server.watches[-1].query["resourceVersion"] == str(site.cluster.version)
-    await until(lambda: reader.store.healthy)
     site.cluster.compact()
-    await site.server.stop()
-    await site.server.start()
+    await restart(site)
     await until(lambda: site.server.watching == 1)
     assert reader.resets == 1
 
 
 async def test_expired_resource_version_leads_to_a_list(site: Site) -> None:
-    """410 as a status: a Reset has what was added and removed meanwhile."""
-    site.cluster.put("pods", pod("a", "10.0.0.1"))
-    site.cluster.put("pods", pod("b", "10.0.0.2"))
+    """410 as a status, or a backup that was restored: a Reset has what was added and removed meanwhile."""
+    put_pods(site, 1, 2)
     reader = await site.follow()
     await site.server.stop()
-    site.cluster.delete("pods", "a")
-    site.cluster.put("pods", pod("c", "10.0.0.3"))
+    site.cluster.delete("pods", "p1")
+    put_pods(site, 3)
     site.cluster.compact()
     await site.server.start()
     await reader.knows(TWO, THREE)
     assert [type(change) for change in reader.changes] == [Reset, Reset]
+    await site.server.stop()
+    site.cluster.restore(1003)
+    await site.server.start()
+    await until(lambda: reader.resets == 3)
+    put_pods(site, 1)
+    await reader.knows(ONE, TWO, THREE)
 
 
 async def test_error_event_with_code_410_leads_to_a_list(
@@ -155,63 +186,50 @@ async def test_error_event_with_code_410_leads_to_a_list(
 ) -> None:
     """The list follows without a delay, and nothing is logged; a useful watch resets the backoff."""
     site.server.faults = [busy(503), busy(503)]
-    store = site.store(timing=replace(QUICK, delays=BackoffDelays(first=10)))
-    reader = await site.follow(store)
-    site.cluster.put("pods", pod("a"))
+    reader = await site.follow(timing=delayed(first=10))
+    put_pods(site, 1)
     await reader.knows(ONE)
     caplog.clear()
     site.server.emit({"type": "ERROR", "object": Status(410, "Expired", "too old resource version").body})
     await until(lambda: reader.resets == 2 and len(site.server.watches) == 2)
-    assert store.healthy and not caplog.records
+    assert reader.store.healthy and not caplog.records
 
 
 async def test_410_to_every_watch_is_answered_with_growing_delays(site: Site) -> None:
     site.server.garbage = b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n'
-    reader = site.read(site.store(timing=replace(QUICK, delays=BackoffDelays(first=30, longest=30))))
+    reader = site.read(timing=delayed(first=30, longest=30))
     await until(lambda: len(site.server.lists) == 2)
     await stays(lambda: len(site.server.lists) == 2 and reader.resets <= 2)
-
-
-async def test_restored_server_with_older_versions_leads_to_a_list(site: Site) -> None:
-    """As after a restore from a backup."""
-    for number in range(10):
-        site.cluster.put("pods", pod("a", labels={"app": "engine", "try": str(number)}))
-    reader = await site.follow()
-    await site.server.stop()
-    site.cluster.restore(1001)
-    await site.server.start()
-    await until(lambda: reader.resets == 2)
-    site.cluster.put("pods", pod("b", "10.0.0.2"))
-    await reader.knows(ONE, TWO)
 
 
 async def test_fleet_stays_as_it_is_known_during_an_outage(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One log line reports it; the changes of that time follow afterwards."""
+    """One log line reports it; the changes of that time follow afterwards, without a new list."""
     caplog.set_level(logging.INFO)
-    site.cluster.put("pods", pod("a", "10.0.0.1"))
+    put_pods(site, 1)
     reader = await site.follow()
     await site.server.stop()
     await until(lambda: not reader.store.healthy)
-    site.cluster.put("pods", pod("b", "10.0.0.2"))
+    put_pods(site, 2)
     await stays(lambda: reader.urls == {ONE} and len(reader.changes) == 1)
     assert "cannot be reached" in reader.store.reason
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 3
+    site.server.faults = [busy(503), busy(500), busy(429)]
     await site.server.start()
     await reader.knows(ONE, TWO)
     await until(lambda: reader.store.healthy)
-    assert reader.store.reason == ""
-    assert reader.resets == 1
-    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 3
+    assert not site.server.faults and reader.store.reason == ""
+    assert reader.resets == len(site.server.lists) == 1
 
 
 async def test_dead_connection_is_closed_once_its_watch_is_overdue(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No change is missed."""
-    reader = await site.follow(site.store(timing=replace(QUICK, watch=0.02, slack=0.1)))
+    reader = await site.follow(timing=replace(QUICK, watch=0.02, slack=0.1))
     site.server.silent = True
-    site.cluster.put("pods", pod("a"))
+    put_pods(site, 1)
     await until(lambda: "stopped responding" in caplog.text)
     site.server.silent = False
     await reader.knows(ONE)
@@ -220,8 +238,7 @@ async def test_dead_connection_is_closed_once_its_watch_is_overdue(
 
 async def test_request_without_an_answer_times_out(site: Site) -> None:
     site.server.silent = True
-    store = site.store(timing=replace(QUICK, answer=0.1))
-    site.read(store)
+    store = site.read(timing=replace(QUICK, answer=0.1)).store
     await until(lambda: "did not answer within 0.1 s" in store.reason)
     site.server.silent = False
     await until(lambda: store.healthy)
@@ -230,8 +247,7 @@ async def test_request_without_an_answer_times_out(site: Site) -> None:
 async def test_watch_that_ends_at_once_is_a_failure(site: Site) -> None:
     """It is not repeated without a delay."""
     site.server.watch_limit = 0
-    store = site.store(timing=replace(QUICK, delays=BackoffDelays(first=30)))
-    site.read(store)
+    store = site.read(timing=delayed(first=30)).store
     await until(lambda: "as soon as it began" in store.reason)
     await stays(lambda: len(site.server.asked) == 2)
 
@@ -240,20 +256,19 @@ async def test_watch_that_ends_at_once_is_a_failure(site: Site) -> None:
 async def test_watch_with_invalid_events_is_repeated(site: Site, garbage: bytes) -> None:
     """No change follows from it, and the resourceVersion is kept."""
     site.server.garbage = garbage
-    reader = site.read(site.store())
+    reader = site.read()
     await until(lambda: len(site.server.watches) > 2)
     site.server.garbage = b""
-    site.cluster.put("pods", pod("a"))
+    put_pods(site, 1)
     await reader.knows(ONE)
 
 
-@pytest.mark.parametrize(
-    "event", [{"type": "SOMETHING"}, {"type": "ADDED"}, {"type": "ADDED", "object": 3}, {}]
-)
-async def test_event_with_an_unexpected_structure_is_ignored(site: Site, event: dict[str, object]) -> None:
+async def test_event_with_an_unexpected_structure_is_ignored(site: Site) -> None:
     reader = await site.follow()
-    site.server.emit({"type": "", **event})
-    site.cluster.put("pods", pod("a"))
+    events: list[Object] = [{"type": "SOMETHING"}, {"type": "ADDED"}, {"type": "ADDED", "object": 3}]
+    for event in (*events, {"type": ""}):
+        site.server.emit(event)
+    put_pods(site, 1)
     await reader.knows(ONE)
     assert len(site.server.watches) == 1
 
@@ -262,31 +277,21 @@ async def test_retry_after_of_a_busy_server_is_obeyed(site: Site) -> None:
     """However short the own delays are."""
     site.server.faults = [busy(429, retry_after="1")]
     loop = asyncio.get_running_loop()
-    store = site.store()
     began = loop.time()
-    site.read(store)
+    store = site.read().store
     await until(lambda: "429" in store.reason)
     await until(lambda: store.healthy)
     assert loop.time() - began >= 1
 
 
-async def test_server_errors_do_not_lead_to_a_new_list(site: Site) -> None:
-    reader = await site.follow()
-    site.server.faults = [busy(503), busy(500), busy(429)]
-    await site.server.stop()
-    await site.server.start()
-    await until(lambda: not site.server.faults and reader.store.healthy)
-    assert len(site.server.lists) == 1
-
-
 async def test_rotated_token_is_read_again(site: Site) -> None:
     """For each new watch; one that runs is not interrupted."""
     site.server.watch_limit = 0.05
-    reader = await site.follow(site.store(timing=QUICK))
+    reader = await site.follow()
     site.server.token = "second-token"
     await until(lambda: "401" in reader.store.reason)
     site.token.write_text("second-token\n")
-    site.cluster.put("pods", pod("a"))
+    put_pods(site, 1)
     await reader.knows(ONE)
     assert {each.token for each in site.server.asked} == {"first-token", "second-token"}
     assert reader.resets == 1
@@ -295,33 +300,31 @@ async def test_rotated_token_is_read_again(site: Site) -> None:
 async def test_missing_right_to_list_is_reported_and_retried_slowly(site: Site) -> None:
     """403: the server's message is the reason."""
     site.server.verbs = set()
-    store = site.store()
-    reader = site.read(store)
-    await until(lambda: "403" in store.reason)
-    assert 'User "system:serviceaccount:default:tito-gateway" cannot list resource "pods"' in store.reason
+    reader = site.read()
+    await until(lambda: "403" in reader.store.reason)
+    user = "system:serviceaccount:default:tito-gateway"
+    assert f'User "{user}" cannot list resource "pods"' in reader.store.reason
     await stays(lambda: len(site.server.asked) == 1 and reader.changes == [])
 
 
 async def test_without_the_right_to_watch_the_fleet_is_listed_slowly(site: Site) -> None:
     """The store is unhealthy, and its reason names the missing right."""
     site.server.verbs = {"list"}
-    site.cluster.put("pods", pod("a"))
-    store = site.store(timing=replace(QUICK, delays=BackoffDelays(slow=0.02)))
-    reader = site.read(store)
+    put_pods(site, 1)
+    reader = site.read(timing=delayed(slow=0.02))
     await reader.knows(ONE)
-    await until(lambda: "cannot watch" in store.reason)
-    site.cluster.put("pods", pod("b", "10.0.0.2"))
+    await until(lambda: "cannot watch" in reader.store.reason)
+    put_pods(site, 2)
     await reader.knows(ONE, TWO)
-    assert not store.healthy
+    assert not reader.store.healthy
     site.server.verbs = {"list", "watch"}
-    await until(lambda: store.healthy)
+    await until(lambda: reader.store.healthy)
 
 
 async def test_server_of_another_authority_is_not_trusted(site: Site, tmp_path: Path) -> None:
     """It gets no token. The file of authorities is read again."""
     other, good = tmp_path / "other.crt", site.certificates.read_bytes()
-    store = site.store(access=ApiServerAccess(site.server.url, site.token, other))
-    site.read(store)
+    store = site.read(access=ApiServerAccess(site.server.url, site.token, other)).store
     await until(lambda: f"CA file {other}" in store.reason)
     trustme.CA().cert_pem.write_to_path(str(other))
     await until(lambda: "certificate" in store.reason.lower())
@@ -334,33 +337,32 @@ async def test_invalid_annotation_is_logged_once_and_affects_no_other_pod(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.cluster.put("pods", bad := pod("a", priority="high"))
-    site.cluster.put("pods", pod("b", "10.0.0.2"))
+    put_pods(site, 2)
     reader = await site.follow()
     assert reader.urls == {TWO}
     for _ in range(3):
         site.cluster.put("pods", bad)
-    site.cluster.put("pods", pod("c", "10.0.0.3"))
+    put_pods(site, 3)
     await reader.knows(TWO, THREE)
     reported = [text for text in caplog.messages if "tito-gateway/priority" in text]
     assert reported == ["kubernetes: default/a: ignored: tito-gateway/priority: 'high' is not an integer"]
     site.cluster.put("pods", pod("a", priority="7"))
-    await until(lambda: ONE in reader.fleet)
-    assert reader.fleet[ONE].priority == 7
+    await reader.knows(ONE, TWO, THREE)
+    assert reader.records[ONE].priority == 7
 
 
 async def test_slices_of_a_service_are_one_fleet(site: Site) -> None:
     """Endpoints of several slices and both IP families are merged."""
     kept = endpoint("10.0.0.1", "a", ready=True, serving=True, terminating=False)
-    site.cluster.put("endpointslices", slice_("s1", kept, endpoint("10.0.0.2", "b", ready=True)))
-    site.cluster.put("endpointslices", slice_("s2", endpoint("10.0.0.3", "c")))
-    site.cluster.put(
-        "endpointslices", slice_("s6", endpoint("fd00::1", "a"), endpoint("fd00::9", "d"), family="IPv6")
-    )
-    site.cluster.put(
-        "endpointslices", slice_("other", endpoint("10.9.9.9"), labels={"kubernetes.io/service-name": "x"})
-    )
-    store = site.store(resource=ENDPOINT_SLICES, selector="kubernetes.io/service-name=engines")
-    reader = await site.follow(store)
+    six = endpoint("fd00::1", "a"), endpoint("fd00::9", "d")
+    for each in (
+        slice_("s1", kept, endpoint("10.0.0.2", "b", ready=True)),
+        slice_("s2", endpoint("10.0.0.3", "c")),
+        slice_("s6", *six, family="IPv6"),
+        slice_("other", endpoint("10.9.9.9"), labels={"kubernetes.io/service-name": "x"}),
+    ):
+        site.cluster.put("endpointslices", each)
+    reader = await site.follow(resource=ENDPOINT_SLICES, selector="kubernetes.io/service-name=engines")
     assert reader.urls == {ONE, TWO, THREE, "http://[fd00::9]:30000"}
     leaving = endpoint("10.0.0.2", "b", ready=False, serving=True, terminating=True)
     site.cluster.put("endpointslices", slice_("s1", kept, leaving))

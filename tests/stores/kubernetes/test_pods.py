@@ -9,8 +9,7 @@ import pytest
 from gateway.stores.kubernetes.pods import PODS, read_pod
 from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.record import WorkerRecord
-from tests.stores.kubernetes.cluster import Object
-from tests.stores.kubernetes.things import pod
+from tests.stores.kubernetes.things import Object, pod
 
 HTTP = {"name": "http", "containerPort": 8000, "protocol": "TCP"}
 METRICS = {"name": "metrics", "containerPort": 9090}
@@ -33,10 +32,7 @@ def test_path_is_that_of_the_core_api() -> None:
 
 
 def test_record_says_what_the_annotations_say_and_where_the_pod_is() -> None:
-    object_ = pod(
-        "a", uid="u1", model="m", format="sglang", priority="2", held="true", labels={"app": "engine"}
-    )
-    object_["metadata"]["annotations"]["tito-gateway/labels"] = "gpu=h100"
+    object_ = pod("a", uid="u1", model="m", format="sglang", priority="2", held="true", labels="gpu=h100")
     (candidate,) = read_pod(object_, Defaults()).candidates
     where = {"namespace": "default", "pod": "a", "uid": "u1", "node": "node-1"}
     assert candidate.record == WorkerRecord(
@@ -56,11 +52,6 @@ def test_address_of_either_family(ip: str, host: str) -> None:
     assert urls(pod("a", ip)) == [f"http://{host}:30000"]
 
 
-@pytest.mark.parametrize("ip", ["", "engine-0", "10.0.0.256", "fe80::1%eth0"])
-def test_ready_pod_without_a_usable_address_is_passed_over(ip: str) -> None:
-    assert "address" in problem(pod("a", ip))
-
-
 @pytest.mark.parametrize(
     ("ports", "defaults", "url"),
     [
@@ -78,15 +69,12 @@ def test_port_is_the_one_set_or_the_only_one_or_the_one_named_http(
     assert urls(pod("a", ports=ports), **defaults) == [url]
 
 
-def test_annotation_wins_over_the_setting() -> None:
+def test_annotation_wins_over_the_setting_and_may_name_several_engines() -> None:
     object_ = pod("a", ports=[HTTP, METRICS], port="metrics", scheme="https")
     assert urls(object_, port=1234) == ["https://10.0.0.1:9090"]
-
-
-def test_pod_with_several_engines_has_several_workers() -> None:
-    object_ = pod("a", port="30000,30001,30000")
-    assert urls(object_) == ["http://10.0.0.1:30000", "http://10.0.0.1:30001"]
-    assert len({candidate.identity for candidate in read_pod(object_, Defaults()).candidates}) == 2
+    several = pod("a", port="30000,30001,30000")
+    assert urls(several) == ["http://10.0.0.1:30000", "http://10.0.0.1:30001"]
+    assert len({candidate.identity for candidate in read_pod(several, Defaults()).candidates}) == 2
 
 
 def test_port_of_a_sidecar_can_be_named() -> None:
@@ -100,37 +88,31 @@ def test_port_of_a_sidecar_can_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ports", "defaults", "words"),
+    ("object_", "defaults", "words"),
     [
-        ([], {}, "declare no TCP port"),
-        ([DNS], {}, "declare no TCP port"),
-        ([METRICS, {"name": "grpc", "containerPort": 5}], {}, "several ports, none named 'http'"),
-        ([HTTP], {"port": "api"}, "no container has a TCP port named 'api'"),
+        *((pod("a", ip), {}, "address") for ip in ("", "engine-0", "10.0.0.256", "fe80::1%eth0")),
+        (pod("a", ports=[]), {}, "declare no TCP port"),
+        (pod("a", ports=[DNS]), {}, "declare no TCP port"),
+        (
+            pod("a", ports=[METRICS, {"name": "b", "containerPort": 5}]),
+            {},
+            "several ports, none named 'http'",
+        ),
+        (pod("a", ports=[HTTP]), {"port": "api"}, "no container has a TCP port named 'api'"),
+        # What no record can hold.
+        (pod("a", model="m" * 300), {}, "ignored: "),
+        (pod("a", bootstrap_port="70000"), {}, "ignored: "),
     ],
 )
-def test_pod_without_a_known_port_is_ignored(
-    ports: list[Object], defaults: dict[str, Any], words: str
+def test_pod_that_cannot_be_used_is_ignored_and_reported(
+    object_: Object, defaults: dict[str, Any], words: str
 ) -> None:
-    assert words in problem(pod("a", ports=ports), **defaults)
+    assert words in problem(object_, **defaults)
 
 
-@pytest.mark.parametrize(
-    "object_", [pod("a", ready=False, priority="x"), pod("a", leaving=True, priority="x")]
-)
-def test_problems_of_a_pod_that_is_not_used_are_not_reported(object_: Object) -> None:
-    assert problem(object_) == ""
-
-
-@pytest.mark.parametrize(
-    "annotations",
-    [{"model": "m" * 300}, {"bootstrap_port": "70000"}, {"labels": ",".join(f"l{n}=x" for n in range(70))}],
-)
-def test_pod_with_an_annotation_that_no_record_can_hold_is_ignored(annotations: dict[str, str]) -> None:
-    object_ = pod("a")
-    object_["metadata"]["annotations"] = {
-        f"tito-gateway/{name.replace('_', '-')}": value for name, value in annotations.items()
-    }
-    assert problem(object_).startswith("ignored: ")
+@pytest.mark.parametrize("state", [{"ready": False}, {"leaving": True}])
+def test_problems_of_a_pod_that_is_not_used_are_not_reported(state: dict[str, Any]) -> None:
+    assert problem(pod("a", priority="x", **state)) == ""
 
 
 def test_unknown_annotation_is_reported_and_otherwise_ignored() -> None:

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from gateway.sim import SimConfig, SimServer
-from tests.stores.kubernetes.cluster import Object
-from tests.stores.kubernetes.following import Site
-from tests.stores.kubernetes.things import pod
+from tests.stores.kubernetes.conftest import Site
+from tests.stores.kubernetes.things import Object, pod
 from tests.support.gateway import Rig, arrived, eventually, generates, rig
 
 SLOW = SimConfig(model="tiny", token_delay=0.02)

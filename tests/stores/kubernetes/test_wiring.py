@@ -8,13 +8,11 @@ import pytest
 
 from gateway.settings import Settings, SettingsError, load_settings
 from gateway.stores.kubernetes.access import ApiServerAccess, account_namespace
+from gateway.stores.kubernetes.follower import Selection
 from gateway.stores.kubernetes.pods import PODS
 from gateway.stores.kubernetes.reading import Defaults
 from gateway.stores.kubernetes.slices import ENDPOINT_SLICES
 from gateway.wiring.kubernetes_store import access_of, selection_of
-from gateway.wiring.stores import STORES
-from tests.stores.kubernetes.following import Site
-from tests.stores.kubernetes.things import pod
 
 
 @pytest.fixture(autouse=True)
@@ -45,43 +43,27 @@ def problem(**given: str) -> str:
     return str(caught.value)
 
 
-def test_gateway_in_a_cluster_uses_the_service_account(inside: Path) -> None:
-    made = settings()
-    assert access_of(made, inside) == ApiServerAccess(
-        "https://10.96.0.1:6443", inside / "token", inside / "ca.crt"
-    )
-    selection = selection_of(made, inside)
-    assert selection == type(selection)(PODS, "app=engine", "blue", Defaults())
-
-
-def test_api_server_may_have_an_ipv6_address(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_in_a_cluster_uses_the_service_account(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its token goes to its own cluster only; configured files replace those of the pod."""
+    server, other = "https://10.96.0.1:6443", "https://other:6443"
+    files, named = (inside / "token", inside / "ca.crt"), {"token_file": "/t", "ca_file": "/c"}
+    configured = (Path("/t"), Path("/c"))
+    assert access_of(settings(), inside) == ApiServerAccess(server, *files)
+    assert access_of(settings(**named), inside) == ApiServerAccess(server, *configured)
+    assert access_of(settings(api_url=other), inside) == ApiServerAccess(other)
+    assert access_of(settings(api_url=other, **named), inside) == ApiServerAccess(other, *configured)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.delenv("KUBERNETES_SERVICE_PORT")
     assert access_of(settings(), inside).server == "https://[fd00::1]:443"
 
 
-def test_token_of_the_pod_goes_to_its_own_cluster_only(inside: Path) -> None:
-    """With another URL, only configured files are used."""
-    assert access_of(settings(api_url="https://other:6443"), inside) == ApiServerAccess("https://other:6443")
-    named = settings(api_url="https://other:6443", token_file="/t", ca_file="/c")
-    assert access_of(named, inside) == ApiServerAccess("https://other:6443", Path("/t"), Path("/c"))
-
-
-def test_configured_files_replace_those_of_the_pod(inside: Path) -> None:
-    access = access_of(settings(token_file="/t", ca_file="/c"), inside)
-    assert (access.token_file, access.ca_file) == (Path("/t"), Path("/c"))
-
-
 def test_all_settings_of_the_selection(inside: Path) -> None:
+    assert selection_of(settings(), inside) == Selection(PODS, "app=engine", "blue", Defaults())
     made = settings(resource="EndpointSlices", namespace="*", port="http", scheme="https")
-    selection = selection_of(made, inside)
-    assert selection.resource is ENDPOINT_SLICES and selection.namespace is None
-    assert selection.defaults == Defaults("http", "https")
+    wanted = Selection(ENDPOINT_SLICES, "app=engine", None, Defaults("http", "https"))
+    assert selection_of(made, inside) == wanted
     assert selection_of(settings(port="8000", namespace="red"), inside).defaults.port == 8000
-
-
-def test_namespace_outside_of_a_cluster_is_default(tmp_path: Path) -> None:
-    assert account_namespace(tmp_path) == "default"
+    assert account_namespace(inside / "outside") == "default"
 
 
 @pytest.mark.parametrize(
@@ -112,26 +94,7 @@ def test_selector_is_required(inside: Path) -> None:
         load_settings({"discovery_backend": "kubernetes"})
 
 
-def test_url_is_required_outside_of_a_cluster() -> None:
+def test_url_is_required_outside_of_a_cluster_and_a_token_is_sent_over_https_only() -> None:
     assert problem().startswith("DYN_KUBERNETES_API_URL: ")
     assert settings(api_url="http://127.0.0.1:8001").kubernetes_server == "http://127.0.0.1:8001"
-
-
-def test_token_is_sent_over_https_only() -> None:
     assert problem(api_url="http://other", token_file="/t").startswith("DYN_KUBERNETES_TOKEN_FILE: ")
-
-
-async def test_store_of_the_settings_follows_the_cluster(site: Site) -> None:
-    """Over TLS, with the token of the file."""
-    site.cluster.put("pods", pod("a"))
-    made = settings(
-        api_url=site.server.url,
-        token_file=str(site.token),
-        ca_file=str(site.certificates),
-        namespace="default",
-    )
-    store = STORES["kubernetes"](made)
-    async for change in store.watch():
-        assert list(getattr(change, "records", ())) == ["http://10.0.0.1:30000"]
-        break
-    await store.close()
