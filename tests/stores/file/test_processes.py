@@ -16,49 +16,41 @@ from tests.stores.watching import watching
 
 ROOT = Path(__file__).parents[3]
 
-#: Registers 12 workers, and removes every third again.
-WRITER = """
-import asyncio, pathlib, sys
+IMPORTS = """
+import asyncio, os, pathlib, signal, sys
 from gateway.stores.record import WorkerRecord
 from gateway.stores.file.store import FileStore
-async def write(path, name):
-    store = FileStore(path, write_timeout=60)
+store = FileStore(pathlib.Path(sys.argv[1]), write_timeout=60)
+"""
+
+#: Registers 12 workers, and removes every third again.
+WRITER = """
+async def write(name):
     for port in range(1, 13):
         record = WorkerRecord(f"http://{name}:{port}", labels={"filler": "x" * (17 * port % 200)})
         await store.put(record)
         if port % 3 == 0:
             await store.delete(record.url)
-asyncio.run(write(pathlib.Path(sys.argv[1]), sys.argv[2]))
+asyncio.run(write(sys.argv[2]))
 """
 
 #: Kills the process between the write of the new file and its rename.
 DIES_BEFORE_THE_RENAME = """
-import asyncio, os, pathlib, signal, sys
-from gateway.stores.record import WorkerRecord
-from gateway.stores.file.store import FileStore
 pathlib.Path.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
-asyncio.run(FileStore(pathlib.Path(sys.argv[1])).put(WorkerRecord("http://never:1")))
+asyncio.run(store.put(WorkerRecord("http://never:1")))
 """
 
 #: Renews a record with a TTL of one second until it is killed.
 RENEWER = """
-import asyncio, pathlib, sys
-from gateway.stores.record import WorkerRecord
-from gateway.stores.file.store import FileStore
 async def keep():
-    await FileStore(pathlib.Path(sys.argv[1]), write_timeout=30).put(WorkerRecord("http://kept:1"), ttl=1)
-    print("kept", flush=True)
+    await store.put(WorkerRecord("http://kept:1"), ttl=1)
     await asyncio.Event().wait()
 asyncio.run(keep())
 """
 
 
-def process(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-
-
-def text_of(path: Path) -> str:
-    return path.read_text()
+def process(code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", IMPORTS + code, *arguments], cwd=ROOT)
 
 
 def files_beside(path: Path) -> set[str]:
@@ -71,10 +63,9 @@ def urls(path: Path) -> set[str]:
 
 
 def test_eight_writers_at_once_lose_nothing(path: Path) -> None:
-    writers = [process("-c", WRITER, str(path), f"w{number}") for number in range(8)]
+    writers = [process(WRITER, str(path), f"w{number}") for number in range(8)]
     for writer in writers:
-        writer.communicate(timeout=50)
-        assert writer.returncode == 0
+        assert writer.wait(50) == 0
     assert urls(path) == {f"http://w{n}:{port}" for n in range(8) for port in range(1, 13) if port % 3}
 
 
@@ -82,10 +73,10 @@ async def test_crash_before_the_rename_changes_nothing(path: Path, open_store: O
     """The next writer overwrites the file that is left behind."""
     store = open_store()
     await store.put(ONE)
-    before = text_of(path)
-    with process("-c", DIES_BEFORE_THE_RENAME, str(path)) as running:
+    before = urls(path)
+    with process(DIES_BEFORE_THE_RENAME, str(path)) as running:
         assert await asyncio.to_thread(running.wait, 30) == -signal.SIGKILL
-    assert text_of(path) == before
+    assert urls(path) == before
     assert files_beside(path) == {"", ".lock", ".tmp"}
     await store.put(TWO)
     assert urls(path) == {ONE.url, TWO.url}
@@ -95,16 +86,16 @@ async def test_crash_before_the_rename_changes_nothing(path: Path, open_store: O
 async def test_record_expires_while_its_process_is_stopped_or_killed(path: Path, open_store: Open) -> None:
     """A process that was stopped for longer than the TTL registers it again."""
     async with watching(open_store()) as watched:
-        renewer = process("-c", RENEWER, str(path))
+        renewer = process(RENEWER, str(path))
         try:
-            await watched.until(lambda: watched.urls == {"http://kept:1"})
+            await watched.knows("http://kept:1")
             await asyncio.sleep(2)
-            await watched.until(lambda: watched.urls == {"http://kept:1"})
+            await watched.knows("http://kept:1")
             os.kill(renewer.pid, signal.SIGSTOP)
-            await watched.until(lambda: not watched.urls)
+            await watched.knows()
             os.kill(renewer.pid, signal.SIGCONT)
-            await watched.until(lambda: watched.urls == {"http://kept:1"})
+            await watched.knows("http://kept:1")
         finally:
             renewer.kill()
-            renewer.communicate()
-        await watched.until(lambda: not watched.urls)
+            renewer.wait()
+        await watched.knows()

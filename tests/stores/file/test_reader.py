@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.stores.base import CordonsChanged, Gone, Put, Reset
+from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset
 from gateway.stores.file.document import InvalidDocument
 from gateway.stores.file.reader import FileReader
 from gateway.stores.file.shared_file import SharedFile
 from gateway.stores.last_writer_wins.map import Versioned, undated
 from gateway.stores.record import WorkerRecord
-from tests.stores.contract import ONE, TWO
+from tests.stores.contract import HELD, ONE, TWO
 
 
 def write(path: Path, *urls: str) -> None:
@@ -29,17 +29,25 @@ def reader(path: Path) -> FileReader:
     return reader
 
 
-def test_own_record_that_somebody_removed_unseen_is_gone(reader: FileReader) -> None:
-    """The fleet has the record already, and would keep it, as the file is the same as before."""
-    reader.written(TWO.url, TWO)
-    assert reader.changes() == [Gone(TWO.url)]
-    assert reader.changes() == []
-
-
-def test_own_removal_that_somebody_undid_unseen_is_a_put(reader: FileReader) -> None:
-    reader.written(ONE.url, None)
-    assert reader.changes() == [Put(WorkerRecord(ONE.url))]
-    assert reader.changes() == []
+@pytest.mark.parametrize(
+    ("url", "record", "change"),
+    [(TWO.url, TWO, Gone(TWO.url)), (ONE.url, None, Put(WorkerRecord(ONE.url)))],
+    ids=["put", "deleted"],
+)
+def test_own_write_that_somebody_undid_unseen_is_a_change(
+    url: str, record: WorkerRecord | None, change: Change, path: Path, reader: FileReader
+) -> None:
+    """The fleet has it already, and would keep it, as the file is the same as before. Also if the file was
+    broken in between."""
+    for broken in (False, True):
+        reader.written(url, record)
+        if broken:
+            path.write_text("[")
+            with pytest.raises(InvalidDocument):
+                reader.changes()
+            write(path, ONE.url)
+        assert reader.changes() == [change]
+        assert reader.changes() == []
 
 
 def test_own_write_is_found_once(path: Path, reader: FileReader) -> None:
@@ -48,17 +56,6 @@ def test_own_write_is_found_once(path: Path, reader: FileReader) -> None:
     reader.written(TWO.url, WorkerRecord(TWO.url))
     assert reader.changes() == [Gone(ONE.url), Put(WorkerRecord(TWO.url))]
     assert reader.changes() == []
-
-
-def test_own_write_that_was_undone_in_a_broken_file_is_gone_once_it_is_mended(
-    path: Path, reader: FileReader
-) -> None:
-    path.write_text("[")
-    reader.written(TWO.url, TWO)
-    with pytest.raises(InvalidDocument):
-        reader.changes()
-    write(path, ONE.url)
-    assert reader.changes() == [Gone(TWO.url)]
 
 
 def test_cordons_that_a_person_adds_and_removes_are_undated(path: Path, reader: FileReader) -> None:
@@ -76,5 +73,4 @@ def test_cordons_that_a_person_adds_and_removes_are_undated(path: Path, reader: 
     ]
     for members, expected in steps:
         path.write_text(json.dumps({"workers": [ONE.url], **members}))
-        changes = [] if expected is None else [CordonsChanged({(ONE.url, "held"): expected})]
-        assert reader.changes() == changes
+        assert reader.changes() == ([] if expected is None else [CordonsChanged({HELD: expected})])
