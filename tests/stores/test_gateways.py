@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -12,7 +12,6 @@ import httpx
 import pytest
 
 from gateway.sim import SimConfig, SimServer
-from tests.stores.etcd import cluster
 from tests.stores.etcd.cluster import Member
 from tests.support.gateway import eventually, generates
 from tests.support.processes import free_port, spawned
@@ -80,12 +79,6 @@ async def gateways(count: int, variables: Mapping[str, str]) -> AsyncIterator[li
         for gateway in found:
             await eventually(gateway.answers, 60)
         yield found
-
-
-@pytest.fixture
-def member(tmp_path: Path) -> Iterator[Member]:
-    with cluster.running(tmp_path) as member:
-        yield member
 
 
 def etcd_at(member: Member) -> dict[str, str]:
@@ -167,8 +160,7 @@ async def test_requests_go_on_while_etcd_is_away(member: Member) -> None:
         assert await here.post("/pause_generation") == 200
         assert await here.workers() == {sim.url: "held"}
         assert await there.workers() == {sim.url: "ready"}
-        member.start()
-        await asyncio.to_thread(member.wait)
+        await asyncio.to_thread(member.restart)
         for gateway in (here, there):
             await eventually(gateway.store_healthy)
         await there.has("held")

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,8 @@ from tests.support.processes import free_port
 
 ETCD = shutil.which("etcd") or "/usr/bin/etcd"
 START_WITHIN = 60.0
+#: A range of one key, which need not exist.
+RANGE = {"key": "eA=="}
 
 
 @dataclass
@@ -47,17 +48,17 @@ class Member:
         peer = f"http://127.0.0.1:{self.peer_port}"
         flags = {
             "name": self.name,
-            "data-dir": str(self.folder / self.name),
+            "data-dir": self.folder / self.name,
             "listen-client-urls": self.url,
             "advertise-client-urls": self.url,
             "listen-peer-urls": peer,
             "initial-advertise-peer-urls": peer,
             "initial-cluster": cluster or self.peer,
             # Ten times faster than by default, and so are its shortest leases.
-            "heartbeat-interval": "20",
-            "election-timeout": "200",
+            "heartbeat-interval": 20,
+            "election-timeout": 200,
             "logger": "zap",
-            "log-outputs": str(self.folder / f"{self.name}.log"),
+            "log-outputs": self.folder / f"{self.name}.log",
         }
         command = [ETCD, *(f"--{flag}={value}" for flag, value in flags.items()), *self.tls]
         env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}  # noqa: TID251
@@ -65,25 +66,27 @@ class Member:
             command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
+    def restart(self, cluster: str | None = None) -> None:
+        """Start it and wait until it answers."""
+        self.start(cluster)
+        self.wait()
+
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
 
-    def pause(self) -> None:
-        """Stop the process: its connections stay open, and it answers nothing."""
+    def send(self, signal_: signal.Signals) -> None:
+        """SIGSTOP: its connections stay open, and it answers nothing until SIGCONT."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        self.process.send_signal(signal_)
 
-    def resume(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGCONT)
-
-    def forget(self) -> None:
-        """Delete all data of a server that does not run."""
-        assert self.process is None
-        shutil.rmtree(self.folder / self.name)
+    def call(self, path: str, **body: Any) -> Any:
+        """Call it without the gateway's client. Raises OSError."""
+        request = urllib.request.Request(f"{self.url}/v3/{path}", json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            return json.load(reply)
 
     def wait(self) -> None:
         """Wait until it answers, and has a leader."""
@@ -91,26 +94,12 @@ class Member:
         deadline = time.monotonic() + START_WITHIN
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                call(self.url, "/v3/kv/range", {"key": "eA=="})
+                self.call("kv/range", **RANGE)
             except OSError:
                 time.sleep(0.05)
             else:
                 return
         raise AssertionError((self.folder / f"{self.name}.log").read_text()[-4000:])
-
-
-def call(url: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Call etcd without the gateway's client. Raises OSError."""
-    request = urllib.request.Request(url + path, json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=5) as reply:
-        answer: dict[str, Any] = json.load(reply)
-        return answer
-
-
-def compact(url: str) -> None:
-    """Compact all history up to now."""
-    revision = call(url, "/v3/kv/range", {"key": "eA=="})["header"]["revision"]
-    call(url, "/v3/kv/compaction", {"revision": revision})
 
 
 def require() -> None:
@@ -127,11 +116,10 @@ def cluster(folder: Path, *names: str) -> Iterator[list[Member]]:
     """Servers of one cluster that are ready; the block may stop and start them."""
     require()
     members = [Member(folder, name) for name in names]
-    peers = ",".join(member.peer for member in members)
     with ExitStack() as stack:
         for member in members:
             stack.callback(member.kill)
-            member.start(peers)
+            member.start(",".join(each.peer for each in members))
         for member in members:
             member.wait()
         yield members

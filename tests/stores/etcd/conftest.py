@@ -17,6 +17,8 @@ from tests.stores.etcd.cluster import Member
 #: For writes that have to wait for a disk which other tests keep busy.
 PATIENCE = 20.0
 
+Opened = Callable[..., EtcdStore]
+
 
 @pytest.fixture(scope="session")
 def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
@@ -30,12 +32,15 @@ def prefix() -> str:
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Callable[[EtcdAccess, str], EtcdStore]]:
+async def opened() -> AsyncIterator[Opened]:
     """Opens stores that are closed after the test."""
     async with AsyncExitStack() as stack:
 
-        def opened(access: EtcdAccess, prefix: str) -> EtcdStore:
-            store = EtcdStore(access, prefix, write_timeout=PATIENCE)
+        def opened(
+            *endpoints: str, prefix: str = "/test", write_timeout: float = PATIENCE, **access: object
+        ) -> EtcdStore:
+            given = EtcdAccess(endpoints, **access)  # type: ignore[arg-type]
+            store = EtcdStore(given, prefix, write_timeout=write_timeout)
             stack.push_async_callback(store.close)
             return store
 
@@ -43,5 +48,5 @@ async def opened() -> AsyncIterator[Callable[[EtcdAccess, str], EtcdStore]]:
 
 
 @pytest.fixture
-def open_store(shared_etcd: Member, prefix: str, opened: Callable[[EtcdAccess, str], EtcdStore]) -> Open:
-    return lambda: opened(EtcdAccess([shared_etcd.url]), prefix)
+def open_store(shared_etcd: Member, prefix: str, opened: Opened) -> Open:
+    return lambda: opened(shared_etcd.url, prefix=prefix)

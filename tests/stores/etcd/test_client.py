@@ -4,28 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
 from gateway.stores.etcd.keys import Keys
-from gateway.stores.etcd.store import EtcdStore
 from gateway.stores.etcd.wire import EtcdError, EtcdUnreachable
 from tests.security.certificates import Authority
 from tests.stores.contract import ONE, TWO
 from tests.stores.etcd import cluster
-from tests.stores.etcd.cluster import Member
+from tests.stores.etcd.cluster import RANGE, Member
+from tests.stores.etcd.conftest import Opened
 from tests.stores.watching import turns, watching
 from tests.support.gateway import until
 from tests.support.scripted import scripted
 
-RANGE = {"key": "eA=="}
+USER = {"user": "gateway", "password": "pass word"}
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def client_of(*endpoints: str, **access: Any) -> EtcdClient:
+    return EtcdClient(EtcdAccess(endpoints, **access))
 
 
 async def ask(client: EtcdClient, seconds: float = 20) -> dict[str, object]:
     return await client.call("/v3/kv/range", RANGE, until=within(seconds))
+
+
+async def messages(client: EtcdClient, url: str, most: int = 100) -> list[Mapping[str, Any]]:
+    """Return the messages of a watch, at most so many."""
+    found: list[Mapping[str, Any]] = []
+    async with client.stream(url, "/v3/watch", {}, until=within(20)) as stream:
+        async for message in stream:
+            found.append(message)
+            if len(found) == most:
+                break
+    return found
 
 
 @pytest.fixture
@@ -44,28 +61,35 @@ def refused() -> str:
 async def test_endpoints_that_fail_are_tried_last_from_then_on(
     shared_etcd: Member, silent: str, refused: str
 ) -> None:
-    client = EtcdClient(EtcdAccess([refused, silent, shared_etcd.url + "/"]))
+    client = client_of(refused, silent, shared_etcd.url + "/")
     assert await ask(client, 6)
     assert client.endpoint == shared_etcd.url
     assert await ask(client, 6)
 
 
+async def test_error_that_other_members_would_repeat_is_raised_at_once(
+    shared_etcd: Member, refused: str
+) -> None:
+    client = client_of(shared_etcd.url, refused)
+    with pytest.raises(EtcdError, match="key is not provided") as failure:
+        await client.call("/v3/kv/range", {"key": ""}, until=within(20))
+    assert failure.value.code == 3
+    assert client.endpoint == shared_etcd.url
+
+
 @pytest.mark.virtual_time
-async def test_call_ends_at_its_deadline_whatever_the_endpoints_do(silent: str, refused: str) -> None:
-    client = EtcdClient(EtcdAccess([silent, refused, silent + "/"]))
-    started = asyncio.get_running_loop().time()
+async def test_call_and_stream_end_at_their_deadline_whatever_the_endpoints_do(
+    silent: str, refused: str
+) -> None:
+    client, now = client_of(silent, refused, silent + "/"), asyncio.get_running_loop().time
+    started = now()
     with pytest.raises(EtcdUnreachable, match="no answer in time") as failure:
         await ask(client, 20)
-    assert asyncio.get_running_loop().time() - started == pytest.approx(20)
+    assert now() - started == pytest.approx(20)
     assert refused in str(failure.value)
-
-
-@pytest.mark.virtual_time
-async def test_stream_that_does_not_begin_ends_at_its_deadline(silent: str) -> None:
-    client = EtcdClient(EtcdAccess([silent]))
     with pytest.raises(EtcdUnreachable, match="no answer in time"):
-        async with client.stream(silent, "/v3/watch", {}, until=within(20)):
-            pass
+        await messages(client, silent)
+    assert now() - started == pytest.approx(40)
 
 
 @pytest.mark.parametrize(
@@ -84,39 +108,25 @@ async def test_stream_that_does_not_begin_ends_at_its_deadline(silent: str) -> N
 async def test_reply_that_is_not_one_of_etcd_is_an_error(reply: bytes) -> None:
     """For a call and for a stream."""
     async with scripted(reply) as server:
-        client = EtcdClient(EtcdAccess([server.url]))
+        client = client_of(server.url)
         with pytest.raises(EtcdUnreachable):
             await ask(client)
         with pytest.raises(EtcdUnreachable):
-            async with client.stream(server.url, "/v3/watch", {}, until=within(20)) as messages:
-                async for _ in messages:
-                    pass
+            await messages(client, server.url)
 
 
-async def test_error_that_other_members_would_repeat_is_raised_at_once(
-    shared_etcd: Member, refused: str
-) -> None:
-    client = EtcdClient(EtcdAccess([shared_etcd.url, refused]))
-    with pytest.raises(EtcdError, match="key is not provided") as failure:
-        await client.call("/v3/kv/range", {"key": ""}, until=within(20))
-    assert failure.value.code == 3
-    assert client.endpoint == shared_etcd.url
-
-
-async def test_error_in_a_stream_ends_it() -> None:
-    """In both formats of etcd."""
-    for error in (
+@pytest.mark.parametrize(
+    "error",
+    [
         b'{"error":{"grpc_code":14,"http_code":503,"message":"no leader"}}\n',
         b'{"result":{}}\n{"error":{"code":14,"message":"no leader"}}\n',
-    ):
-        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(error)
-        async with scripted(head + error) as server:
-            with pytest.raises(EtcdError, match="no leader"):
-                async with EtcdClient(EtcdAccess([server.url])).stream(
-                    server.url, "/v3/watch", {}, until=within(20)
-                ) as found:
-                    async for message in found:
-                        assert message == {}
+    ],
+)
+async def test_error_in_a_stream_ends_it(error: bytes) -> None:
+    """In both formats of etcd."""
+    async with scripted(OK + error) as server:
+        with pytest.raises(EtcdError, match="no leader"):
+            await messages(client_of(server.url), server.url)
 
 
 @pytest.mark.parametrize(
@@ -129,79 +139,74 @@ async def test_error_in_a_stream_ends_it() -> None:
 )
 async def test_watch_that_ended_for_an_expired_login_logs_in_again(end: bytes) -> None:
     """Scripted, as a real server sends each of these only now and then."""
-    ended, login = (b"HTTP/1.1 200 OK\r\n\r\n" + body for body in (end, b'{"token":"new"}'))
-    async with scripted(login, ended, login, b'HTTP/1.1 200 OK\r\n\r\n{"result":{"created":true}}') as server:
-        client = EtcdClient(EtcdAccess([server.url], "gateway", "pass word"))
+    login = OK + b'{"token":"new"}'
+    async with scripted(login, OK + end, login, OK + b'{"result":{"created":true}}') as server:
+        client = client_of(server.url, **USER)
         with pytest.raises(EtcdError, match="auth token|header is old"):
-            async with client.stream(server.url, "/v3/watch", {}, until=within(20)) as messages:
-                await anext(messages)
-        async with client.stream(server.url, "/v3/watch", {}, until=within(20)) as messages:
-            assert await anext(messages) == {"created": True}
+            await messages(client, server.url)
+        assert await messages(client, server.url, most=1) == [{"created": True}]
 
 
 class TestLogin:
     """Authentication is enabled, and the user has access to its own prefix only."""
 
     @pytest.fixture
-    def member(self, tmp_path: Path) -> Iterator[Member]:
-        with cluster.running(tmp_path) as member:
-            keys = Keys("/test").all
-            for path, body in (
-                ("user/add", {"name": "root", "password": "root's"}),
-                ("role/add", {"name": "root"}),
-                ("user/grant", {"user": "root", "role": "root"}),
-                ("user/add", {"name": "gateway", "password": "pass word"}),
-                ("role/add", {"name": "workers"}),
-                ("role/grant", {"name": "workers", "perm": {"permType": "READWRITE", **keys}}),
-                ("user/grant", {"user": "gateway", "role": "workers"}),
-            ):
-                cluster.call(member.url, f"/v3/auth/{path}", body)
-            cluster.call(member.url, "/v3/auth/enable", {})
-            yield member
+    def secured(self, member: Member) -> Member:
+        for path, body in (
+            ("user/add", {"name": "root", "password": "root's"}),
+            ("role/add", {"name": "root"}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("user/add", {"name": "gateway", "password": "pass word"}),
+            ("role/add", {"name": "workers"}),
+            ("role/grant", {"name": "workers", "perm": {"permType": "READWRITE", **Keys("/test").all}}),
+            ("user/grant", {"user": "gateway", "role": "workers"}),
+            ("enable", {}),
+        ):
+            member.call(f"auth/{path}", **body)
+        return member
 
-    async def test_everything_works_for_the_user(
-        self, member: Member, opened: Callable[..., EtcdStore]
-    ) -> None:
+    async def test_everything_works_for_the_user(self, secured: Member, opened: Opened) -> None:
         """Also after a restart of the server, which ends all tokens."""
-        store = opened(EtcdAccess([member.url], "gateway", "pass word"), "/test")
+        store = opened(secured.url, **USER)
         async with watching(store) as watched:
             await store.put(ONE, ttl=2)
-            await watched.until(lambda: watched.urls == {ONE.url})
+            await watched.knows(ONE.url)
             await asyncio.sleep(2.5)
-            await watched.until(lambda: watched.urls == {ONE.url})
-            await asyncio.to_thread(member.kill)
-            member.start()
+            await watched.knows(ONE.url)
+            await asyncio.to_thread(secured.kill)
+            secured.start()
             await turns(store, healthy=False)
             await turns(store, healthy=True)
             await store.put(TWO)
-            await watched.until(lambda: watched.urls == {ONE.url, TWO.url})
+            await watched.knows(ONE.url, TWO.url)
             assert await store.delete(ONE.url)
-            await watched.until(lambda: watched.urls == {TWO.url})
+            await watched.knows(TWO.url)
 
     async def test_refusal_is_reported_without_the_password(
-        self, member: Member, opened: Callable[..., EtcdStore], caplog: pytest.LogCaptureFixture
+        self, secured: Member, opened: Opened, caplog: pytest.LogCaptureFixture
     ) -> None:
-        for access, prefix, problem in (
-            (EtcdAccess([member.url], "gateway", "s3cret"), "/test", "invalid user ID or password"),
-            (EtcdAccess([member.url]), "/test", "user name is empty"),
-            (EtcdAccess([member.url], "gateway", "pass word"), "/other", "permission denied"),
-        ):
-            store = opened(access, prefix)
+        cases: list[tuple[dict[str, Any], str, str]] = [
+            ({**USER, "password": "s3cret"}, "/test", "invalid user ID or password"),
+            ({}, "/test", "user name is empty"),
+            (USER, "/other", "permission denied"),
+        ]
+        for access, prefix, problem in cases:
+            store = opened(secured.url, prefix=prefix, **access)
             async with watching(store) as watched:
                 await until(lambda store=store, problem=problem: problem in store.reason)  # type: ignore[misc]
                 assert not watched.changes
-            assert "s3cret" not in caplog.text + repr(access) + store.reason
+            assert "s3cret" not in caplog.text + repr(EtcdAccess([], **access)) + store.reason
 
     async def test_login_is_not_needed_where_there_are_no_users(
-        self, shared_etcd: Member, opened: Callable[..., EtcdStore], prefix: str
+        self, shared_etcd: Member, opened: Opened, prefix: str
     ) -> None:
-        store = opened(EtcdAccess([shared_etcd.url], "gateway", "pass word"), prefix)
+        store = opened(shared_etcd.url, prefix=prefix, **USER)
         async with watching(store) as watched:
             await store.put(ONE)
-            await watched.until(lambda: watched.urls == {ONE.url})
+            await watched.knows(ONE.url)
 
 
-async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Callable[..., EtcdStore]) -> None:
+async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Opened) -> None:
     """A client without a certificate is refused; one that does not trust the server reports that."""
     cluster.require()
     authority = Authority(tmp_path)
@@ -211,14 +216,14 @@ async def test_tls_with_certificates_of_both_sides(tmp_path: Path, opened: Calla
     member = Member(tmp_path, tls=flags)
     member.start()
     try:
-        store = opened(EtcdAccess([member.url], tls=authority.client(shows=True)), "/test")
+        store = opened(member.url, tls=authority.client(shows=True))
         async with watching(store) as watched:
             await watched.until(lambda: bool(watched.changes), 60)
             await store.put(ONE)
-            await watched.until(lambda: watched.urls == {ONE.url})
+            await watched.knows(ONE.url)
         with pytest.raises(EtcdUnreachable):  # with a message that depends on which side is quicker
-            await ask(EtcdClient(EtcdAccess([member.url], tls=authority.client())))
+            await ask(client_of(member.url, tls=authority.client()))
         with pytest.raises(EtcdUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
-            await ask(EtcdClient(EtcdAccess([member.url])))
+            await ask(client_of(member.url))
     finally:
         member.kill()

@@ -1,25 +1,20 @@
-"""Records in a real etcd."""
+"""Records and cordons in a real etcd, and where they lie in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from base64 import b64encode
 
 import pytest
 
-from gateway.stores.base import CordonsChanged, StoreUnavailable
-from gateway.stores.etcd.client import EtcdAccess, EtcdClient, within
+from gateway.stores.base import CordonsChanged, Put, StoreUnavailable
 from gateway.stores.etcd.keys import Keys
 from gateway.stores.etcd.store import EtcdStore
 from gateway.stores.last_writer_wins.map import Versioned, undated
-from tests.stores.contract import ONE, SharedStoreContract
+from tests.stores.contract import HELD, ONE, TWO, Open, SharedStoreContract
 from tests.stores.etcd.cluster import Member
-from tests.stores.etcd.conftest import PATIENCE
 from tests.stores.watching import watching
 
-HELD, OTHER = (ONE.url, "held"), (ONE.url, "other")
-
-Opened = Callable[[EtcdAccess, str], EtcdStore]
+OTHER = (ONE.url, "other")
 
 
 class TestContract(SharedStoreContract):
@@ -27,46 +22,79 @@ class TestContract(SharedStoreContract):
 
 
 async def test_cordons_of_a_gateway_that_knows_no_versions_are_read_and_overwritten(
-    shared_etcd: Member, prefix: str, opened: Opened
+    shared_etcd: Member, prefix: str, open_store: Open
 ) -> None:
     """It adds a key without a value, and deletes it. An older entry that is written late undoes neither."""
-    access = EtcdAccess([shared_etcd.url])
-    store, client, keys = opened(access, prefix), EtcdClient(access), Keys(prefix)
-    key = {"key": keys.of_cordon(HELD, present=True)}
+    store, key = open_store(), Keys(prefix).of_cordon(HELD, present=True)
     removed, present = Versioned(7, "a", False), Versioned(8, "a", True)
+    steps = [removed, undated(present=True), present, undated(present=False)]
 
-    async def old(path: str, **members: Any) -> None:
-        await client.call(f"/v3/kv/{path}", {**key, **members}, until=within(PATIENCE))
+    async with watching(store, first=True) as watched:
 
-    def yielded(*expected: Versioned) -> bool:
-        changes = [each.cordons for each in watched.changes if isinstance(each, CordonsChanged)]
-        return changes == [{HELD: each} for each in expected]
+        async def yielded(count: int) -> None:
+            expected = [CordonsChanged({HELD: each}) for each in steps[:count]]
+            await watched.until(lambda: watched.changes[1:] == expected)
 
-    async with watching(store) as watched:
-        await watched.until(lambda: bool(watched.changes))
         await store.write_cordons({HELD: removed})
-        await watched.until(lambda: yielded(removed))
-        await old("put", value="")
-        await watched.until(lambda: yielded(removed, undated(present=True)))
+        await yielded(1)
+        shared_etcd.call("kv/put", key=key, value="")
+        await yielded(2)
         await store.write_cordons({HELD: removed})
-        async with watching(opened(access, prefix)) as later:
-            await later.until(lambda: later.cordons == {HELD})
+        async with watching(open_store(), first=True) as later:
+            assert later.cordons == {HELD}
         await store.write_cordons({HELD: present})
-        await watched.until(lambda: yielded(removed, undated(present=True), present))
-        await old("deleterange")
-        await watched.until(lambda: yielded(removed, undated(present=True), present, undated(present=False)))
+        await yielded(3)
+        shared_etcd.call("kv/deleterange", key=key)
+        await yielded(4)
 
 
-async def test_cordon_is_removed_though_etcd_lost_the_lease_of_tombstones(
-    shared_etcd: Member, prefix: str, opened: Opened
-) -> None:
+async def test_cordon_is_removed_though_etcd_lost_the_lease_of_tombstones(open_store: Open) -> None:
     """The data of the cluster was replaced."""
-    store = opened(EtcdAccess([shared_etcd.url]), prefix)
+    store = open_store()
+    assert isinstance(store, EtcdStore)
     present, removed = Versioned(7, "a", True), Versioned(8, "a", False)
     await store.write_cordons({HELD: present, OTHER: removed})
     store._tombstone_lease = "1"
     with pytest.raises(StoreUnavailable, match="lease"):
         await store.write_cordons({HELD: removed})
     await store.write_cordons({HELD: removed})
-    async with watching(store) as watched:
-        await watched.until(lambda: watched.entries == {HELD: removed, OTHER: removed})
+    async with watching(store, first=True) as watched:
+        assert watched.entries == {HELD: removed, OTHER: removed}
+
+
+async def test_value_that_is_not_a_record_is_ignored(
+    shared_etcd: Member, prefix: str, open_store: Open
+) -> None:
+    """A record that becomes invalid is gone until it is mended."""
+    store, keys = open_store(), Keys(prefix)
+    shared_etcd.call("kv/put", key=keys.of("http://x:1"), value=_base64("{not json"))
+    shared_etcd.call("kv/put", key=keys.of(""))
+    async with watching(store, first=True) as watched:
+        await store.put(TWO)
+        for value in ("", "{", "[]", TWO.to_json()):
+            await store.put(ONE)
+            await watched.knows(ONE.url, TWO.url)
+            shared_etcd.call("kv/put", key=keys.of(ONE.url), value=_base64(value))
+            await watched.knows(TWO.url)
+    assert watched.changes[1] == Put(TWO)
+
+
+def test_range_holds_the_keys_of_one_deployment_and_no_other() -> None:
+    keys = Keys("/a/")
+    assert keys.all == {"key": _base64("/a/lifted/"), "range_end": _base64("/a/workers0")}
+    assert keys.of("http://x:1") == _base64("/a/workers/http://x:1")
+    assert Keys("/a").all == keys.all
+
+
+def test_mark_and_url_are_read_as_they_were_written() -> None:
+    """Whatever is in them; a record's key is no mark's."""
+    keys = Keys("/a")
+    for reason in ("held", "paused:memory:a/b%2F c", "waived:ünï"):
+        for there in (True, False):
+            key, _ = keys.decode({"key": keys.of_cordon((ONE.url, reason), present=there)})
+            assert keys.parse_cordon(key) == ((ONE.url, reason), there)
+    assert keys.parse_cordon(keys.decode({"key": keys.of(ONE.url)})[0]) is None
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
