@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -31,21 +31,17 @@ class Gateway:
         listed = (await self._client.get(f"{self.url}/workers")).json()["workers"]
         return {worker["url"]: worker["state"] for worker in listed}
 
-    async def lists(self, *urls: str) -> None:
-        """Wait until exactly these are the workers."""
+    async def lists(self, *urls: str, states: Sequence[str] = ()) -> None:
+        """Wait until exactly these are the workers, or these their states."""
 
         async def listed() -> bool:
-            return set(await self.workers()) == set(urls)
+            workers = await self.workers()
+            return [*workers.values()] == [*states] if states else set(workers) == set(urls)
 
         await eventually(listed)
 
     async def has(self, *states: str) -> None:
-        """Wait until the workers have these states."""
-
-        async def reached() -> bool:
-            return [*(await self.workers()).values()] == [*states]
-
-        await eventually(reached)
+        await self.lists(states=states)
 
     async def post(self, path: str, **body: object) -> int:
         return (await self._client.post(f"{self.url}{path}", json=body)).status_code

@@ -38,13 +38,10 @@ def test_any_record_survives_json_on_one_line(record: WorkerRecord) -> None:
     assert hash(WorkerRecord.from_json(text)) == hash(record)
 
 
-def test_json_has_no_members_with_default_values() -> None:
+def test_json_has_no_members_with_default_values_and_older_names_are_read() -> None:
     assert json.loads(WorkerRecord(URL).to_json()) == {"url": URL}
     record = WorkerRecord(URL, priority=3, labels={"a": "b"}, cordoned=True)
     assert json.loads(record.to_json()) == {"url": URL, "priority": 3, "labels": {"a": "b"}, "held": True}
-
-
-def test_cordoned_is_read_under_its_older_name_as_well() -> None:
     for name in ("held", "cordoned"):
         assert WorkerRecord.of({"url": URL, name: True}) == WorkerRecord(URL, cordoned=True)
 
