@@ -16,38 +16,29 @@ from types import TracebackType
 import pytest
 
 from gateway.upstream.read_buffer import USUAL_READ
+from tests.support.generate import KINDS, LIMIT, PROMPT
 from tests.support.socketless import STREAM_END, STREAM_HEAD, Client, Rig, counted, event, post, unary_reply
 
 #: Share over a budget that fails.
 SLACK = 1.10
 
-SGLANG, VLLM = "/generate", "/inference/v1/generate"
+
+def request_of(format: str, ids: int = 8, *, stream: bool = False) -> bytes:
+    params = {LIMIT[format]: 1}
+    body = {PROMPT[format]: list(range(1, ids + 1)), "sampling_params": params, "stream": stream}
+    return post(KINDS[format], json.dumps(body).encode())
 
 
-def sglang_request(ids: int = 8, *, stream: bool = False) -> bytes:
-    body = {"input_ids": list(range(1, ids + 1)), "sampling_params": {"max_new_tokens": 1}, "stream": stream}
-    return post(SGLANG, json.dumps(body).encode())
-
-
-def sglang_reply(tokens: int, *, last: bool = True, text: str = "a") -> bytes:
-    meta = {
-        "id": "a" * 32,
-        "finish_reason": {"type": "length", "length": tokens} if last else None,
-        "prompt_tokens": 8,
-        "completion_tokens": tokens,
-        "cached_tokens": 0,
-    }
-    return json.dumps({"text": text, "output_ids": [7], "meta_info": meta}, separators=(",", ":")).encode()
-
-
-def vllm_request(*, stream: bool = False) -> bytes:
-    body = {"model": "model", "token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 1}, "stream": stream}
-    return post(VLLM, json.dumps(body).encode())
-
-
-def vllm_reply(*, last: bool = True, **more: object) -> bytes:
-    choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": "length" if last else None}
-    return json.dumps({"request_id": "abc", "choices": [choice], **more}, separators=(",", ":")).encode()
+def reply_of(format: str, tokens: int = 1, *, last: bool = True, text: str = "a", **more: object) -> bytes:
+    """A unary reply, or an event."""
+    if format == "sglang":
+        finish = {"type": "length", "length": tokens} if last else None
+        meta = {"id": "a" * 32, "finish_reason": finish, "prompt_tokens": 8, "completion_tokens": tokens}
+        document = {"text": text, "output_ids": [7], "meta_info": {**meta, "cached_tokens": 0}}
+    else:
+        choice = {"index": 0, "token_ids": [7], "logprobs": None, "finish_reason": "length" if last else None}
+        document = {"request_id": "abc", "choices": [choice], **more}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 Make = Callable[..., Rig]
@@ -102,18 +93,14 @@ USAGE = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
     ("format", "logged", "budget"), [("sglang", False, 346), ("sglang", True, 370), ("vllm", False, 316)]
 )
 async def test_unary_request_takes_its_calls(make: Make, format: str, logged: bool, budget: int) -> None:
-    request, reply = sglang_request(), sglang_reply(1)
-    if format == "vllm":
-        request, reply = vllm_request(), vllm_reply(usage=USAGE)
-    assert within(await unary(make(format, access_log=logged), request, unary_reply(reply)), budget)
+    reply = unary_reply(reply_of(format, usage=USAGE))
+    assert within(await unary(make(format, access_log=logged), request_of(format), reply), budget)
 
 
 @pytest.mark.parametrize(("format", "budget"), [("sglang", 52), ("vllm", 57)])
 async def test_event_takes_its_calls(make: Make, format: str, budget: int) -> None:
-    request, running, last = sglang_request(stream=True), sglang_reply(1, last=False), sglang_reply(1)
-    if format == "vllm":
-        request, running, last = vllm_request(stream=True), vllm_reply(last=False), vllm_reply()
-    assert within(await per_event(make(format), request, running, last), budget)
+    running, last = reply_of(format, last=False), reply_of(format)
+    assert within(await per_event(make(format), request_of(format, stream=True), running, last), budget)
 
 
 def in_reads(reply: Callable[[bytes], None], data: bytes) -> None:
@@ -124,8 +111,7 @@ def in_reads(reply: Callable[[bytes], None], data: bytes) -> None:
 @pytest.mark.parametrize("format", ["sglang", "vllm"])
 async def test_long_event_takes_few_calls_for_each_read_of_it(make: Make, format: str) -> None:
     client = make(format).client()
-    request = sglang_request(stream=True) if format == "sglang" else vllm_request(stream=True)
-    last = event(sglang_reply(1) if format == "sglang" else vllm_reply())
+    request, last = request_of(format, stream=True), event(reply_of(format))
 
     def long(reads: int) -> Callable[[], None]:
         data = last.partition(b"\r\n")[2].partition(b"data: {")[2].removesuffix(b"\n\n\r\n")
@@ -146,8 +132,8 @@ async def test_long_event_takes_few_calls_for_each_read_of_it(make: Make, format
 
 async def test_long_event_is_passed_on_unchanged_and_never_joined_with_its_chunk(make: Make) -> None:
     client, text = make("sglang").client(), "x" * (3 * USUAL_READ)
-    long, last = event(sglang_reply(1, last=False, text=text)), event(sglang_reply(2, text=text))
-    reply = client.request(sglang_request(stream=True))
+    long, last = event(reply_of("sglang", 1, last=False, text=text)), event(reply_of("sglang", 2, text=text))
+    reply = client.request(request_of("sglang", stream=True))
     in_reads(reply, STREAM_HEAD + long)
     assert b"".join(client.wire.written).endswith(b"\r\n\r\n" + long)
     assert any(part.startswith(b"data: ") and part.endswith(b"\n\n") for part in client.wire.written)
@@ -158,32 +144,32 @@ async def test_long_event_is_passed_on_unchanged_and_never_joined_with_its_chunk
 
 
 async def test_stream_of_one_token(make: Make) -> None:
-    client, request = make("sglang").client(), sglang_request(stream=True)
-    last = sglang_reply(1)
+    client, request = make("sglang").client(), request_of("sglang", stream=True)
+    last = reply_of("sglang", 1)
     reply = STREAM_HEAD + event(last) + event(b"[DONE]") + STREAM_END
     assert within(await counted(lambda: client.request(request)(reply)), 376)
 
 
 async def test_long_prompt_takes_no_more_calls_than_a_short_one(make: Make) -> None:
-    rig, reply = make("sglang"), unary_reply(sglang_reply(1))
-    short = await unary(rig, sglang_request(8), reply)
-    assert await unary(rig, sglang_request(5_000), reply) <= short + 20
+    rig, reply = make("sglang"), unary_reply(reply_of("sglang", 1))
+    short = await unary(rig, request_of("sglang", 8), reply)
+    assert await unary(rig, request_of("sglang", 5_000), reply) <= short + 20
 
 
 async def test_large_fleet_takes_no_more_calls_than_a_small_one(make: Make) -> None:
     """The policy looks at each worker, but in a few passes in C; nothing else does."""
-    request, reply = sglang_request(), unary_reply(sglang_reply(1))
+    request, reply = request_of("sglang"), unary_reply(reply_of("sglang", 1))
     small = await unary(make("sglang", workers=2), request, reply)
     assert await unary(make("sglang", workers=64), request, reply) <= small + 10
 
 
 async def test_open_exchanges_beside_it_cost_a_request_next_to_nothing(make: Make) -> None:
     """Ids in flight are kept in order: the only thing that grows with them, and by a copy of pointers."""
-    request, reply = sglang_request(), unary_reply(sglang_reply(1))
+    request, reply = request_of("sglang"), unary_reply(reply_of("sglang", 1))
     alone = await unary(make("sglang"), request, reply)
     busy = make("sglang", kept=200)
     for _ in range(300):
-        busy.client().request(sglang_request(stream=True), keep=False)
+        busy.client().request(request_of("sglang", stream=True), keep=False)
         await asyncio.sleep(0)
     assert await unary(busy, request, reply) <= alone + 10
 
@@ -209,8 +195,14 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
     client = rig.client()
 
     def both() -> None:
-        client.request(sglang_request())(unary_reply(sglang_reply(1)))
-        streamed(client, sglang_request(stream=True), sglang_reply(1, last=False), sglang_reply(2), 3)
+        client.request(request_of("sglang"))(unary_reply(reply_of("sglang", 1)))
+        streamed(
+            client,
+            request_of("sglang", stream=True),
+            reply_of("sglang", 1, last=False),
+            reply_of("sglang", 2),
+            3,
+        )
 
     with uncollected():
         both()
@@ -224,8 +216,8 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
 
 async def test_stream_that_arrived_in_one_read_is_sent_in_one_write(make: Make) -> None:
     client = make("sglang").client()
-    end = event(sglang_reply(1)) + event(b"[DONE]")
-    client.request(sglang_request(stream=True))(STREAM_HEAD + end + STREAM_END)
+    end = event(reply_of("sglang", 1)) + event(b"[DONE]")
+    client.request(request_of("sglang", stream=True))(STREAM_HEAD + end + STREAM_END)
     [written] = client.wire.written
     assert written.startswith(b"HTTP/1.1 200 OK\r\n")
     assert written.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
@@ -236,7 +228,7 @@ async def test_exchange_whose_client_left_is_held_by_no_traceback(make: Make) ->
     rig = make("sglang", kept=3)
     with uncollected():
         client = rig.client()
-        client.request(sglang_request(), keep=False)
+        client.request(request_of("sglang"), keep=False)
         client.leave()
         await asyncio.sleep(0)
         gc.set_debug(gc.DEBUG_SAVEALL)

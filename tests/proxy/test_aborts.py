@@ -394,27 +394,22 @@ async def aborted_over(rig: Rig, connections: int, count: int) -> list[str]:
 JOBS = [f"job-{index:03}" for index in range(5 * AT_WORKER)]
 
 
-async def test_batch_that_is_left_is_stopped_over_few_connections_that_are_used_again() -> None:
-    async with rig_of(1) as rig:
-        rig.leave(*JOBS)
-        assert await aborted_over(rig, PER_EXCHANGE, len(JOBS)) == JOBS
-
-
-async def test_exchanges_left_together_are_stopped_over_a_bounded_number_of_connections() -> None:
-    """The bound is the worker's, whoever has left; all are named to it."""
-    async with rig_of(1) as rig:
-        for name in JOBS:
-            rig.leave(name)
-        assert await aborted_over(rig, AT_WORKER, len(JOBS)) == JOBS
-
-
-async def test_abort_of_everything_opens_a_bounded_number_of_connections() -> None:
-    async with rig_of(1) as rig:
-        for name in JOBS:
-            rig.run(name, on=0)
-        async with calling(rig) as call:
-            assert await aborted_over(rig, AT_WORKER, len(JOBS)) == JOBS
-        assert call.result() == [WorkerResult(rig.workers[0].url, len(JOBS))]
+@pytest.mark.parametrize(
+    ("how", "connections"), [("batch", PER_EXCHANGE), ("left together", AT_WORKER), ("call", AT_WORKER)]
+)
+async def test_any_number_of_aborts_at_a_worker_goes_over_few_connections(how: str, connections: int) -> None:
+    """Of a batch, of exchanges that were left together, and of a call that names all; all are named to it."""
+    async with rig_of(1) as rig, AsyncExitStack() as stack:
+        if how == "batch":
+            rig.leave(*JOBS)
+        elif how == "left together":
+            for name in JOBS:
+                rig.leave(name)
+        else:
+            for name in JOBS:
+                rig.run(name, on=0)
+            await stack.enter_async_context(calling(rig))
+        assert await aborted_over(rig, connections, len(JOBS)) == JOBS
 
 
 class Batch(StubFormat):

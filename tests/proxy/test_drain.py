@@ -51,6 +51,14 @@ async def not_ready(client: httpx.AsyncClient, gateway: Served) -> None:
     await eventually(answered)
 
 
+async def refusing(client: httpx.AsyncClient, gateway: Served) -> None:
+    async def answered() -> bool:
+        answer = await client.post(gateway.url + "/generate", json=body_of("sglang"))
+        return (answer.status_code, answer.headers.get("connection")) == (503, "close")
+
+    await eventually(answered)
+
+
 @pytest.mark.parametrize("processes", ["1", "2"])
 async def test_requests_are_taken_for_a_while_after_readiness_is_gone(processes: str) -> None:
     """With a ``Connection: close``, so that a pool goes elsewhere; then they are refused, then it is over."""
@@ -69,13 +77,7 @@ async def test_requests_are_taken_for_a_while_after_readiness_is_gone(processes:
             assert await status(client, gateway.url, "/live") == 200
             reply = await client.post(gateway.url + "/generate", json=body_of("sglang"))
             assert (reply.status_code, reply.headers["connection"]) == (200, "close")
-
-            async def refuses() -> bool:
-                answer = await client.post(gateway.url + "/generate", json=body_of("sglang"))
-                assert answer.headers["connection"] == "close"
-                return answer.status_code == 503
-
-            await eventually(refuses)
+            await refusing(client, gateway)
             stays.leave()
             assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
 
@@ -104,12 +106,7 @@ async def test_request_that_waits_in_line_at_the_signal_is_served(processes: str
         await queued_at_least(gateway, len(clients) - (int(processes) if waits_for == "room" else 0))
         gateway.process.send_signal(signal.SIGTERM)
         async with httpx.AsyncClient(trust_env=False, timeout=30) as other:
-
-            async def refuses() -> bool:
-                answer = await other.post(gateway.url + "/generate", json=body_of("sglang"))
-                return (answer.status_code, answer.headers["connection"]) == (503, "close")
-
-            await eventually(refuses)
+            await refusing(other, gateway)
         if waits_for == "worker":
             await sim.start()
         for client in clients:

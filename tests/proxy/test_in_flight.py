@@ -30,8 +30,9 @@ class Claims(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.in_flight: InFlight[object] = InFlight()
+        self.in_flight: InFlight[Ids] = InFlight()
         self.used: list[str] = []
+        self.running: list[Ids] = []
 
     @rule(target=claims, named=st.lists(NAMES, max_size=3).map(tuple), usable=st.booleans())
     def claim(self, named: tuple[str, ...], usable: bool) -> Ids:
@@ -41,11 +42,15 @@ class Claims(RuleBasedStateMachine):
         assert ids.public == (named or ids.dispatch)
         assert len(ids.dispatch) == max(1, len(named))
         self.used += ids.dispatch
+        self.running.append(ids)
+        self.in_flight.enter(ids, ids)
         return ids
 
     @rule(ids=consumes(claims))
     def release(self, ids: Ids) -> None:
+        self.in_flight.leave(ids, ids)
         self.in_flight.release(ids)
+        self.running.remove(ids)
         for dispatch in ids.dispatch:
             self.used.remove(dispatch)
 
@@ -53,6 +58,12 @@ class Claims(RuleBasedStateMachine):
     def no_id_is_a_prefix_of_another(self) -> None:
         assert len(self.in_flight) == len(self.used)
         assert not any(one.startswith(two) for one, two in permutations(self.used, 2))
+
+    @invariant()
+    def all_exchanges_with_exactly_a_public_id_are_found(self) -> None:
+        assert set(self.in_flight.all()) == set(self.running)
+        for name in {"", "a", *(name for ids in self.running for name in ids.public)}:
+            assert set(self.in_flight.find(name)) == {ids for ids in self.running if name in ids.public}
 
 
 # In every order of claims and releases, an id is the client's own if and only if that is safe.
@@ -108,33 +119,6 @@ def test_second_release_is_a_fault_that_shows_and_frees_nobody_elses_id() -> Non
     assert len(in_flight) == 2
     assert in_flight.claim(("a",)).private
     assert in_flight.claim(("c",)).private
-
-
-def test_all_exchanges_with_exactly_an_id_are_found_until_each_has_left() -> None:
-    in_flight: InFlight[object] = InFlight()
-    longer = in_flight.claim(("same-2",))
-    in_flight.enter(longer, object())
-    runs = [(in_flight.claim(("same",)), object()) for _ in range(3)]
-    for ids, item in runs:
-        in_flight.enter(ids, item)
-    assert in_flight.find("same") == tuple(item for _, item in runs)
-    ids, item = runs.pop(1)
-    in_flight.leave(ids, item)
-    assert in_flight.find("same") == tuple(item for _, item in runs)
-    for ids, item in runs:
-        in_flight.leave(ids, item)
-    assert in_flight.find("same") == ()
-    assert len(list(in_flight.all())) == 1
-
-
-def test_exchange_with_several_ids_is_found_under_each_duplicates_included() -> None:
-    in_flight: InFlight[object] = InFlight()
-    ids, item = in_flight.claim(("a", "b", "a")), object()
-    in_flight.enter(ids, item)
-    assert set(in_flight.find("a")) == set(in_flight.find("b")) == {item}
-    assert set(in_flight.all()) == {item}
-    in_flight.leave(ids, item)
-    assert in_flight.find("a") == in_flight.find("b") == ()
 
 
 def test_whoever_walks_over_all_exchanges_may_end_them_meanwhile() -> None:

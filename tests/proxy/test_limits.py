@@ -98,38 +98,25 @@ async def test_all_are_served_and_no_worker_ever_has_one_more_than_it_may() -> N
             assert "dynamo_frontend_hold_seconds_count 54\n" in text
 
 
-async def test_queue_for_capacity_is_bounded() -> None:
-    async with SimServer("sglang", SimConfig()) as sim:
-        settings = {"max_in_flight_per_worker": 1, "overload_status_code": 429, "queue_requests": 1}
-        async with rig(sim.url, **settings) as gateway:
-            sim.behave(Pace(prefill_base=60.0))
-            runs = asyncio.ensure_future(post(gateway))
-            await arrived(1, sim)
-            waits = asyncio.ensure_future(post(gateway))
-            await queued(gateway, 1)
-            reply = await post(gateway)
-            assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
-            assert "too many requests wait" in reply.json()["error"]["message"]
-            runs.cancel()
-            assert (await waits).status_code == 200
-
-
-async def test_client_that_leaves_the_queue_gives_its_place_to_the_next() -> None:
-    async with SimServer("sglang", SimConfig()) as sim:
-        async with rig(sim.url, max_in_flight_per_worker=1) as gateway:
-            sim.behave(Pace(prefill_base=60.0))
-            runs, leaves = [await RawClient.connect(gateway.port) for _ in range(2)]
-            runs.request("/generate", json.dumps(body_of("sglang")).encode())
-            await arrived(1, sim)
-            leaves.request("/generate", json.dumps(body_of("sglang")).encode())
-            await queued(gateway, 1)
-            last = asyncio.ensure_future(post(gateway, rid="last"))
-            await queued(gateway, 2)
-            leaves.leave()
-            await queued(gateway, 1)
-            runs.leave()
-            assert (await last).status_code == 200
-            assert len(generates(sim)) == 2 and all_released(gateway)
+async def test_queue_for_capacity_is_bounded_and_who_leaves_it_gives_its_place_to_the_next() -> None:
+    settings = {"max_in_flight_per_worker": 1, "overload_status_code": 429, "queue_requests": 2}
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **settings) as gateway:
+        sim.behave(Pace(prefill_base=60.0))
+        runs, leaves = [await RawClient.connect(gateway.port) for _ in range(2)]
+        runs.request("/generate", json.dumps(body_of("sglang")).encode())
+        await arrived(1, sim)
+        leaves.request("/generate", json.dumps(body_of("sglang")).encode())
+        await queued(gateway, 1)
+        last = asyncio.ensure_future(post(gateway))
+        await queued(gateway, 2)
+        reply = await post(gateway)
+        assert (reply.status_code, reply.headers["retry-after"]) == (429, "1")
+        assert "too many requests wait" in reply.json()["error"]["message"]
+        leaves.leave()
+        await queued(gateway, 1)
+        runs.leave()
+        assert (await last).status_code == 200
+        assert len(generates(sim)) == 2 and all_released(gateway)
 
 
 # -- what workers send

@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from hashlib import blake2b
 from typing import Any
 
 import httpx
 import pytest
 
 from gateway.errors import PoisonedRequest
+from gateway.proxy import query_of_death
 from gateway.proxy.body_release import BodyRelease
 from gateway.proxy.live import LiveExchange
 from gateway.proxy.query_of_death import (
@@ -240,3 +242,48 @@ async def test_body_that_was_let_go_of_while_it_ran_is_known_again(
             await on.dead(deaths)
         assert (await on.send(3, b" " * size)).status_code == 422
         assert not generates(*on.sims)
+
+
+class Hashing:
+    """Stands for ``blake2b``: counts the bytes hashed, in all and at most in one iteration of the loop."""
+
+    def __init__(self) -> None:
+        self.total = self.largest = self._now = 0
+
+    def __call__(self, data: bytes = b"", *, digest_size: int) -> Hashing:
+        self._hasher = blake2b(digest_size=digest_size)
+        self.update(data)
+        return self
+
+    def update(self, data: Any) -> None:
+        if not self._now:
+            asyncio.get_running_loop().call_soon(self._next_iteration)
+        self._now += len(data)
+        self.total += len(data)
+        self.largest = max(self.largest, self._now)
+        self._hasher.update(data)
+
+    def _next_iteration(self) -> None:
+        self._now = 0
+
+    def digest(self) -> bytes:
+        return self._hasher.digest()
+
+
+@pytest.mark.parametrize("armed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_long_body_is_hashed_in_steps(kind: str, armed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a reply to it broke off, and, while the guard is armed, before it is dispatched."""
+    hashing = Hashing()
+    async with stage(kind) as on:
+        for deaths in (1, 2) if armed else ():
+            await on.deadly(deaths)
+            await on.dead(deaths)
+        monkeypatch.setattr(query_of_death, "blake2b", hashing)
+        for sim in on.sims:
+            sim.behave(Pace(prefill_base=60.0) if armed else Pace(cut_after=0, cut="rst"))
+        sent = asyncio.ensure_future(on.send(3, b" " * 4 * STEP))
+        await until(lambda: hashing.total >= 4 * STEP)
+        assert hashing.largest <= STEP
+        sent.cancel()
+        await asyncio.gather(sent, return_exceptions=True)

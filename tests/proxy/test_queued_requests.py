@@ -59,15 +59,6 @@ async def test_request_that_cannot_wait_is_a_503_with_retry_after(
             other.cancel()
 
 
-async def test_abort_call_ends_a_queued_request() -> None:
-    async with rig(queue_seconds=20) as gateway:
-        waiting = asyncio.ensure_future(post(gateway, rid="mine"))
-        await queued(gateway, 1)
-        assert (await gateway.client.post("/abort_request", json={"rid": "mine"})).json()["aborted"] == 1
-        assert (await waiting).status_code == 499
-        await queued(gateway, 0)
-
-
 async def test_draining_gateway_refuses_new_requests_and_serves_queued_ones() -> None:
     """They were accepted before, and may go to a worker that is added now."""
     async with SimServer("sglang", SimConfig()) as sim, rig(queue_seconds=20) as gateway:

@@ -1,7 +1,4 @@
-"""Requests with one key stay on one worker, in a complete gateway.
-
-The assignment itself: tests/routing/test_rendezvous.py.
-"""
+"""Requests with one key stay on one worker, in a complete gateway. (Which: tests/routing/test_rendezvous.py)"""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.routing.policy import POLICIES
-from gateway.sim import Pace, Reply, SimServer
+from gateway.sim import Reply, SimServer
 from tests.support.fleet import fleet
 from tests.support.gateway import Rig, until
 from tests.support.generate import KINDS, body_of
@@ -94,18 +91,3 @@ async def test_keys_of_a_worker_that_died_settle_on_others_and_stay_there() -> N
         assert {arrival.header(KEY) for arrival in dead.log} - {None} == {
             key for key, sim in before.items() if sim is dead
         }
-
-
-async def test_key_that_all_requests_have_does_not_overload_one_worker() -> None:
-    """Its home has half as much again as the average, at most; without a limit it has all."""
-    for factor, most in ((1.5, 30), (0, 40)):
-        async with fleet("vllm", "vllm", router_overload_factor=factor) as of:
-            for sim in of.sims:
-                sim.behave(Pace(prefill_base=60.0), times=40)
-            turns = [asyncio.ensure_future(turn(of.gateway, "vllm", KEY, "hot")) for _ in range(40)]
-            workers = of.gateway.app.fleet.workers
-            await until(lambda: sum(worker.in_flight for worker in workers) == 40)  # noqa: B023
-            assert max(worker.in_flight for worker in workers) in (most, most + 1)
-            for each in turns:
-                each.cancel()
-            await asyncio.gather(*turns, return_exceptions=True)

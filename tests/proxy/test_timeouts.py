@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
 
 from gateway.catalog import CatalogError
@@ -14,7 +13,7 @@ from gateway.errors import GatewayError
 from gateway.limits import Timeouts
 from gateway.proxy.deadlines import Deadlines
 from gateway.settings import Settings
-from gateway.sim import Pace, Raw, Reply, Silence, SimConfig, SimServer
+from gateway.sim import Pace, Reply, Silence, SimConfig, SimServer
 from gateway.wiring.app import create_app
 from tests.support.fleet import fleet
 from tests.support.gateway import RawClient, all_released, generates, limit_hits, rig, sse, until
@@ -159,16 +158,6 @@ async def test_client_that_does_not_read_makes_no_worker_idle() -> None:
             assert len(await client.reader.readexactly(size + 11)) == size + 11
         client.leave()
         assert await limit_hits(gateway) == {}
-
-
-async def test_long_unary_reply_that_stops_is_visibly_cut() -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000000\r\n\r\n"
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, idle_timeout_secs="0.1") as gateway:
-        sim.behave(Raw(data=head + b'{"text":"' + b"a" * 3_000_000, close=False))
-        with pytest.raises(httpx.RemoteProtocolError):
-            await gateway.client.post("/generate", json=body_of("sglang"))
-        await sim.abort_called(1)
-        assert all_released(gateway) and await limit_hits(gateway) == {"idle": 1}
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e3", "ten", "1,5", "5s", "9" * 400, "."])

@@ -83,25 +83,19 @@ def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_is_used_by_something(name: str) -> None:
-    properties = {
-        "worker": "workers",
-        "body_limit_mb": "body_limit",
-        "worker_api_key": "worker_authorization",
-        "allow_worker_url": "worker_patterns",
-        "endpoint": "endpoints",
-        "sglang_generate_path": "generate_path",
-        "vllm_generate_path": "format_paths",
-        "sglang_stream_mode": "format_options",
-        "passthrough_engine_errors": "format_options",
-        "vocab_size": "format_options",
-        "event_limit_mb": "format_options",
-        "header_limit_kb": "head_limit",
-        "header_limit_lines": "head_limit",
-        "first_byte_timeout_secs": "timeouts",
-        "idle_timeout_secs": "timeouts",
-        "request_timeout_secs": "timeouts",
+    read_by = {
+        "workers": ["worker"],
+        "body_limit": ["body_limit_mb"],
+        "worker_authorization": ["worker_api_key"],
+        "worker_patterns": ["allow_worker_url"],
+        "endpoints": ["endpoint"],
+        "generate_path": ["sglang_generate_path"],
+        "format_paths": ["vllm_generate_path"],
+        "format_options": ["sglang_stream_mode", "passthrough_engine_errors", "vocab_size", "event_limit_mb"],
+        "head_limit": ["header_limit_kb", "header_limit_lines"],
+        "timeouts": ["first_byte_timeout_secs", "idle_timeout_secs", "request_timeout_secs"],
     }
-    used = properties.get(name, name)
+    [used] = [reader for reader, names in read_by.items() if name in names] or [name]
     if re.search("^metrics_.*_(min|max|count)$", name):
         used = "bucket_bounds"
     sources = [path.read_text() for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]
