@@ -65,32 +65,21 @@ async def test_large_bodies_are_let_go_of_while_their_requests_run(kind: str) ->
         assert held <= most, f"{held / MEBIBYTE:.1f} MiB"
 
 
-async def test_idle_gateway_ends_within_a_second_of_sigterm() -> None:
-    async with SimServer("sglang", SimConfig()) as sim:
-        taken = []
-        for _ in range(3):
-            async with served(sim.url) as gateway:
-                start = time.perf_counter()
-                gateway.process.send_signal(signal.SIGTERM)
-                await gateway.process.wait()
-                taken.append(time.perf_counter() - start)
-            if taken[-1] < 1:
-                return
-    raise AssertionError(f"{min(taken):.2f} s")
-
-
 def used(pid: int) -> float:
+    """CPU time of a process, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def test_gateway_starts_with_less_than_a_second_of_cpu() -> None:
-    """From nothing to the first 200; CPU time, and the best of six, as others use the machine, too."""
-    taken = []
+async def test_gateway_starts_with_a_second_of_cpu_and_ends_within_one_of_sigterm_if_it_is_idle() -> None:
+    """From nothing to the first 200. The best of up to six, as others use the machine, too."""
+    starts, ends = [9.0], [9.0]
     async with SimServer("sglang", SimConfig()) as sim:
-        for _ in range(6):
+        while len(starts) <= 6 and max(min(starts), min(ends)) >= 1:
             async with served(sim.url) as gateway:
-                taken.append(used(gateway.process.pid))
-            if taken[-1] < 1:
-                return
-    raise AssertionError(f"{min(taken):.2f} s")
+                starts.append(used(gateway.process.pid))
+                start = time.perf_counter()
+                gateway.process.send_signal(signal.SIGTERM)
+                await gateway.process.wait()
+                ends.append(time.perf_counter() - start)
+    assert min(starts) < 1 and min(ends) < 1, (starts, ends)

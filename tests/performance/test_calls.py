@@ -24,13 +24,14 @@ SLACK = 1.10
 
 
 def request_of(format: str, ids: int = 8, *, stream: bool = False) -> bytes:
-    params = {LIMIT[format]: 1}
-    body = {PROMPT[format]: list(range(1, ids + 1)), "sampling_params": params, "stream": stream}
+    params, model = {LIMIT[format]: 1}, {} if format == "sglang" else {"model": "model"}
+    body = {PROMPT[format]: list(range(1, ids + 1)), "sampling_params": params, "stream": stream, **model}
     return post(KINDS[format], json.dumps(body).encode())
 
 
 def reply_of(format: str, tokens: int = 1, *, last: bool = True, text: str = "a", **more: object) -> bytes:
     """A unary reply, or an event."""
+    document: dict[str, object]
     if format == "sglang":
         finish = {"type": "length", "length": tokens} if last else None
         meta = {"id": "a" * 32, "finish_reason": finish, "prompt_tokens": 8, "completion_tokens": tokens}
@@ -73,7 +74,6 @@ async def unary(rig: Rig, request: bytes, reply: bytes) -> int:
 
 
 async def per_event(rig: Rig, request: bytes, running: bytes, last: bytes) -> float:
-    """Calls of one event more, each read alone."""
     client = rig.client()
     few = await counted(lambda: streamed(client, request, running, last, 10), warm=5)
     many = await counted(lambda: streamed(client, request, running, last, 30), warm=5)
@@ -196,13 +196,8 @@ async def test_ended_exchange_leaves_nothing_to_the_garbage_collector(make: Make
 
     def both() -> None:
         client.request(request_of("sglang"))(unary_reply(reply_of("sglang", 1)))
-        streamed(
-            client,
-            request_of("sglang", stream=True),
-            reply_of("sglang", 1, last=False),
-            reply_of("sglang", 2),
-            3,
-        )
+        running, last = reply_of("sglang", last=False), reply_of("sglang", 2)
+        streamed(client, request_of("sglang", stream=True), running, last, 3)
 
     with uncollected():
         both()

@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.commands import main as cli
 from gateway.wiring import app
 from gateway.wiring.background import Background
-from tests.support.gateway import eventually
+from tests.support.gateway import eventually, until
 from tests.support.processes import free_port, spawned
 
 _EVERY = 0.001
@@ -41,26 +42,24 @@ class Ticker:
         asyncio.get_running_loop().call_later(_EVERY, self.tick)
 
 
+@dataclass
 class Ticking:
     """The process; ``longest`` since ``forget``."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int, file: Path) -> None:
-        self.process = process
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
-        self._file = file
+    port: int
+    file: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     async def forget(self) -> None:
-        self._file.unlink(missing_ok=True)
-
-        async def again() -> bool:
-            return self._file.exists()
-
-        await eventually(again)
+        self.file.unlink(missing_ok=True)
+        await until(self.file.exists)
 
     @property
     def longest(self) -> float:
-        return float(self._file.read_text() or 0)
+        return float(self.file.read_text() or 0)
 
 
 @asynccontextmanager
@@ -74,7 +73,7 @@ async def ticking(folder: Path, *arguments: str) -> AsyncIterator[Ticking]:
             return file.exists()
 
         await eventually(up, 30)
-        yield Ticking(process, port, file)
+        yield Ticking(port, file)
 
 
 def main() -> None:

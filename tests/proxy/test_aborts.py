@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -49,24 +50,24 @@ STUB: Any = StubFormat()
 SILENT: Any = StubFormat(silent=True)
 
 
+@dataclass(eq=False)
 class Entry:
     """An exchange in flight, which notes in ``closed`` that it was ended without the engine's help."""
 
-    def __init__(self, format: Any, ids: Ids, worker: Worker | None, closed: list[str]) -> None:
-        self.format = format
-        self.path = ""
-        self.request: object = object()
-        self.ids = ids
-        self.worker = worker
-        self.aborted_before_dispatch: frozenset[str | int] = frozenset()
-        self._closed = closed
+    format: Any
+    ids: Ids
+    worker: Worker | None
+    closed: list[str]
+    path = ""
+    request: object = field(default_factory=object)
+    aborted_before_dispatch: frozenset[str | int] = frozenset()
 
     @property
     def aborted_entirely(self) -> bool:
         return self.aborted_before_dispatch.issuperset(self.ids.public)
 
     def abort_locally(self) -> None:
-        self._closed.append(self.ids.public[0])
+        self.closed.append(self.ids.public[0])
 
 
 class Rig:
@@ -195,35 +196,6 @@ async def test_abort_reaches_other_routes_at_workers_that_speak_the_dialect() ->
             assert WorkerResult(rig.workers[0].url, 1) in call.result()
         assert rig.closed == ["waits"]
         assert unasked(rig.listeners[1])
-
-
-@pytest.mark.parametrize("target", [AbortTarget(ids=("a", "b")), EVERYTHING])
-async def test_exchanges_without_a_worker_are_ended_and_counted_batches_as_well(target: AbortTarget) -> None:
-    async with rig_of(0) as rig:
-        rig.run("a", on=None)
-        rig.run("a", "b", on=None)
-        assert await rig.aborter.abort(target, STUB) == [WorkerResult(None, 2)]
-        assert rig.closed == ["a", "a"]
-
-
-async def test_abort_of_a_part_of_a_batch_without_a_worker() -> None:
-    """The batch goes on and its worker is sent the abort later; once all prompts are named, it ends."""
-    async with rig_of(1) as rig:
-        entry = rig.run("left", "right", on=None)
-        assert await rig.aborter.abort(AbortTarget(ids=("left",)), STUB) == [WorkerResult(None, 1)]
-        assert rig.closed == []
-        rig.aborter.abort_early(entry, rig.workers[0])
-        assert await rig.next_abort(0) == "left"
-        assert await rig.aborter.abort(AbortTarget(ids=("right",)), STUB) == [WorkerResult(None, 1)]
-        assert rig.closed == ["left"]
-
-
-async def test_exchange_of_a_dialect_without_an_abort_is_closed_and_that_counts() -> None:
-    async with rig_of(1) as rig:
-        rig.run("a", on=0, format=SILENT)
-        assert await rig.aborter.abort(EVERYTHING, SILENT) == [WorkerResult(rig.workers[0].url, 1)]
-        assert rig.closed == ["a"]
-        assert unasked(rig.listeners[0])
 
 
 async def test_worker_that_hangs_delays_no_other() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -54,13 +55,12 @@ def expected_at_the_engine(kind: str, sent: bytes, name: object, dispatch: objec
     return sent.replace(json.dumps(name).encode(), json.dumps(dispatch).encode(), 1)
 
 
+@dataclass
 class Job:
-    """A stream that runs for ``tokens`` tokens, under the id its client gave to it."""
+    """A stream under the id its client gave to it."""
 
-    def __init__(self, kind: str, client: RawClient, sent: bytes) -> None:
-        self.kind = kind
-        self.client = client
-        self.sent = sent
+    client: RawClient
+    sent: bytes
 
     async def rest(self) -> list[Any]:
         await self.client.head()
@@ -69,14 +69,14 @@ class Job:
         return [json.loads(event) for event in events if not event.startswith(b"[DONE]")]
 
 
+@dataclass
 class Stage:
     """One engine behind a gateway, and streams that start one after the other."""
 
-    def __init__(self, kind: str, sim: SimServer, gateway: Rig) -> None:
-        self.kind = kind
-        self.sim = sim
-        self.gateway = gateway
-        self.jobs: list[Job] = []
+    kind: str
+    sim: SimServer
+    gateway: Rig
+    jobs: list[Job] = field(default_factory=list)
 
     async def start(self, name: object, tokens: int = 25, **extra: object) -> Job:
         client = await RawClient.connect(self.gateway.port, limit=2**22)
@@ -84,7 +84,7 @@ class Stage:
         before = len(generates(self.sim))
         client.request(KINDS[self.kind], sent)
         await arrived(before + 1, self.sim)
-        job = Job(self.kind, client, sent)
+        job = Job(client, sent)
         self.jobs.append(job)
         return job
 
@@ -101,8 +101,8 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(kind: str, token_delay: float = 0.01) -> AsyncIterator[Stage]:
-    async with SimServer(kind, SimConfig(token_delay=token_delay)) as sim, rig(sim.url) as gateway:
+async def stage(kind: str) -> AsyncIterator[Stage]:
+    async with SimServer(kind, SimConfig(token_delay=0.01)) as sim, rig(sim.url) as gateway:
         on = Stage(kind, sim, gateway)
         yield on
         for job in on.jobs:

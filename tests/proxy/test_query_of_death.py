@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -145,13 +146,13 @@ def test_table_forgets_the_oldest_beyond_its_capacity() -> None:
 # the other with an error of its own first.
 
 
+@dataclass
 class Stage:
-    """A gateway in front of three engines."""
+    """A gateway in front of engines."""
 
-    def __init__(self, kind: str, gateway: Rig, sims: list[SimServer]) -> None:
-        self.kind = kind
-        self.gateway = gateway
-        self.sims = sims
+    kind: str
+    gateway: Rig
+    sims: list[SimServer]
 
     async def send(self, attempt: int, padding: bytes = b"", **members: Any) -> httpx.Response:
         """The same request, each time under another id."""

@@ -1,4 +1,4 @@
-"""Requests with one key stay on one worker, in a complete gateway. (Which: tests/routing/test_rendezvous.py)"""
+"""Requests with one key stay on one worker, in a complete gateway. (Which: routing/test_rendezvous.py)"""
 
 from __future__ import annotations
 

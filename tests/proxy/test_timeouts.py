@@ -132,15 +132,6 @@ async def test_stream_that_hits_a_limit_says_so_in_band_and_is_aborted(
         assert all_released(gateway) and sum((await limit_hits(gateway)).values()) == 1
 
 
-async def test_stream_that_keeps_coming_is_not_idle() -> None:
-    async with (
-        SimServer("sglang", SimConfig(token_delay=0.02)) as sim,
-        rig(sim.url, idle_timeout_secs=str(SHORT), first_byte_timeout_secs="5") as gateway,
-    ):
-        reply = await gateway.client.post("/generate", json=body_of("sglang", 20, True))
-        assert "error" not in sse(reply.content)[-1] and await limit_hits(gateway) == {}
-
-
 async def test_client_that_does_not_read_makes_no_worker_idle() -> None:
     """The gateway does not wait for the worker then, the worker waits for it."""
     size = 40_000_000
