@@ -166,6 +166,19 @@ async def test_engine_id_of_an_ended_stream_is_not_reused_for_some_seconds(
         await eventually(free)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_abort_of_an_id_ends_all_that_run_under_it(kind: str) -> None:
+    """That is what the id means to the clients; a third exchange goes on."""
+    async with stage(kind) as on:
+        twins, other = [await on.start("twin"), await on.start("twin")], await on.start("twin-2")
+        assert await on.abort("twin") == 2
+        for job in twins:
+            events = await job.rest()
+            assert finish_of(kind, events[-1]) == "abort"
+            assert {shown(kind, event) for event in events} == {"twin"}
+        assert_ran_to_its_end(kind, "twin-2", await other.rest())
+
+
 @pytest.mark.parametrize("taken", [False, True], ids=["free", "in-flight"])
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("kind", KINDS)

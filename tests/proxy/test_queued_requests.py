@@ -9,10 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
-from tests.support.gateway import Rig, generates, queued, rig, until
-from tests.support.processes import free_port
+from tests.support.gateway import Rig, generates, queued, rig
 
 BODY = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 
@@ -59,19 +57,6 @@ async def test_request_that_cannot_wait_is_a_503_with_retry_after(
             other.cancel()
 
 
-async def test_draining_gateway_refuses_new_requests_and_serves_queued_ones() -> None:
-    """They were accepted before, and may go to a worker that is added now."""
-    async with SimServer("sglang", SimConfig()) as sim, rig(queue_seconds=20) as gateway:
-        waiting = asyncio.ensure_future(post(gateway))
-        await queued(gateway, 1)
-        gateway.app.lifecycle.drain()
-        refused = await post(gateway)
-        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
-        await gateway.client.post("/workers", json={"url": sim.url})
-        assert (await waiting).status_code == 200
-        await queued(gateway, 0)
-
-
 async def test_request_still_queued_when_the_grace_time_is_over_is_refused() -> None:
     async with rig(queue_seconds=20) as gateway:
         waiting = asyncio.ensure_future(post(gateway))
@@ -81,19 +66,6 @@ async def test_request_still_queued_when_the_grace_time_is_over_is_refused() -> 
         reply = await waiting
         assert (reply.status_code, "shutting down" in reply.text) == (503, True)
         assert reply.headers["connection"] == "close"
-
-
-async def test_request_that_only_found_a_dead_worker_waits_for_the_one_after_it() -> None:
-    """Nothing was sent, so it may be sent to the next process behind the same URL."""
-    config = SimConfig(port=free_port())
-    async with SimServer("sglang", config) as sim, rig(sim.url, queue_seconds=20) as gateway:
-        (worker,) = gateway.app.fleet.workers
-        await sim.kill()
-        waiting = asyncio.ensure_future(post(gateway))
-        await until(lambda: worker.state is WorkerState.DEAD)
-        await queued(gateway, 1)
-        await sim.start()
-        assert (await waiting).status_code == 200
 
 
 async def test_paused_fleet_holds_its_requests_until_it_is_resumed() -> None:

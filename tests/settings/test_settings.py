@@ -188,6 +188,7 @@ BAD: dict[str, list[object]] = {
         *(["127.0.0.1:30000"], ["http://127.0.0.1:port"], ["ftp://127.0.0.1"]),
         *(["http://a:1", "http://a:1"], ["http://a:1,fmt=http://a:1"]),
     ],
+    "endpoint": [[value] for value in ("/a", "/a=", "a/b=vllm", "/a?b=vllm", "=vllm", "/a=x,/a=y", "x,x")],
     "discovery_backend": ["consul"],
     "etcd_endpoints": ["127.0.0.1:2379", ["http://user:word@a:1"]],
     "etcd_prefix": ["/", "workers", "/a b"],

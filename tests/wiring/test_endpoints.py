@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.catalog import CatalogError
-from gateway.settings import Settings, SettingsError, load_settings
+from gateway.settings import Settings, load_settings
 from gateway.wiring.endpoints import serving
 
 OWN = ("/inference/v1/generate", ("POST",), "vllm")
@@ -71,23 +71,6 @@ def test_endpoint_that_cannot_be_served_is_refused_by_the_name_of_its_settings(
 ) -> None:
     with pytest.raises(CatalogError, match=f"^{named}: .*{message}"):
         served(**chosen)
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("/a", "the format is missing, write PATH=FORMAT"),
-        ("/a=", "the format is missing"),
-        ("a/b=vllm", "the path must start with '/'"),
-        ("/a?b=vllm", "plain path"),
-        ("=vllm", "plain path"),
-        ("/a=vllm,/a=sglang", "'/a' is given twice"),
-        ("vllm,vllm", "'vllm' is given twice"),
-    ],
-)
-def test_entry_that_is_no_endpoint_is_refused(entry: str, message: str) -> None:
-    with pytest.raises(SettingsError, match=f"--endpoint: .*{message}"):
-        load_settings({"endpoint": (entry,)})
 
 
 def test_paths_of_endpoints_may_have_timeouts() -> None:
