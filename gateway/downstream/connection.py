@@ -38,9 +38,9 @@ PIPELINED_BODY_LIMIT = 64 * 1024
 #: Bytes of a reply that are written over TLS before the client has to read. asyncio's default over TLS is
 #: eight times its default without.
 TLS_WRITE_LIMIT = 64 * 1024
-#: Seconds a client that is still sending has to read the reply that ends its connection. Closing at once
-#: would reset the connection, and many clients then do not look for a reply.
-LINGER = 5.0
+#: Seconds that a client has to read the reply that ends its connection, since it last sent something and in
+#: all. Closing at once would reset the connection, and many clients then do not look for a reply.
+LINGER, LONGEST_LINGER = 5.0, 30.0
 #: ``int in bytes`` is about ten times faster than ``bytes in bytes``.
 _QUESTION: Final = ord("?")
 
@@ -100,6 +100,8 @@ class ClientConnection(asyncio.Protocol):
         self._discard_input = False
         self._closing = False
         self._linger_timer: asyncio.TimerHandle | None = None
+        #: The client has sent bytes since the timer was set.
+        self._still_sending = False
         #: True while the client does not read the bytes that were written.
         self.write_paused = False
         self._write_resumed = Wakeup()
@@ -126,6 +128,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._closing or self._discard_input:
+            self._still_sending = True
             return
         try:
             self._parser.feed(data)
@@ -342,11 +345,24 @@ class ClientConnection(asyncio.Protocol):
         self._parser.requests.clear()
 
     def _close(self, *, still_sending: bool = False) -> None:
-        """Close once all is written. With ``still_sending``, first read and drop input for LINGER seconds."""
+        """Close once all is written. With ``still_sending``, first read and drop input (see LINGER)."""
         self._closing = True
         self._write_batch.flush()
         if not still_sending or self._transport.is_closing():
             return self._transport.close()
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self._linger_timer = asyncio.get_running_loop().call_later(LINGER, self._transport.close)
+        if self._linger_timer is None:
+            self._linger(LONGEST_LINGER)
+
+    def _linger(self, longest: float) -> None:
+        """Close after LINGER seconds in which the client sent nothing, or after ``longest``."""
+        self._still_sending = False
+        loop = asyncio.get_running_loop()
+        self._linger_timer = loop.call_later(LINGER, self._end_linger, longest - LINGER)
+
+    def _end_linger(self, longest: float) -> None:
+        if self._still_sending and longest > 0:
+            self._linger(longest)
+        else:
+            self._transport.close()

@@ -131,3 +131,29 @@ async def test_iteration_of_the_loop_starts_no_more_than_its_share_and_all_in_or
         await asyncio.sleep(0)
         assert len(started) - before <= PER_ITERATION
     assert started == list(range(1000))
+
+
+@pytest.mark.virtual_time
+async def test_client_that_goes_on_sending_may_read_its_last_reply_for_five_seconds_more_up_to_thirty(
+    connection: ClientConnection, wire: Wire
+) -> None:
+    """Closing while bytes arrive resets the connection, and the client of a slow network loses its 413."""
+    connection.data_received(b"POST /a HTTP/9.1\r\n\r\n")
+    assert wire.written.startswith(b"HTTP/1.1 400 ")
+    for _ in range(6):
+        await asyncio.sleep(4.5)
+        connection.data_received(b"x")
+        assert not wire.closed
+    await asyncio.sleep(3.5)
+    assert wire.closed
+
+
+@pytest.mark.virtual_time
+async def test_silent_client_may_read_its_last_reply_for_five_seconds(
+    connection: ClientConnection, wire: Wire
+) -> None:
+    connection.data_received(b"POST /a HTTP/9.1\r\n\r\n")
+    await asyncio.sleep(4.5)
+    assert not wire.closed
+    await asyncio.sleep(1)
+    assert wire.closed
