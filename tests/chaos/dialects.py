@@ -1,7 +1,4 @@
-"""The requests and replies of the engines, by route, because one engine serves several.
-
-Owns: paths, requests, replies, events and ids. Must never enter: sockets, or the time of a reply.
-"""
+"""The requests and replies of the engines, by route, because one engine serves several."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The gateway as a process, and its state as seen from outside.
-
-Owns: its process, its fleet, its counts (in flight, log lines, memory). Must never enter: expectations.
-"""
+"""The gateway as a process, and its state as seen from outside."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A client in a process of its own, so that its latencies do not depend on the work of the test.
-
-Owns: ``python -m tests.chaos.steady``, which sends the same requests at a steady pace, or many at once, and
-records each reply. Must never enter: bounds.
-"""
+"""A client in a process of its own, so that its latencies do not depend on the work of the test."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A simulated engine whose generate and chat routes are answered by behaviours.
 
-Owns: the behaviours, and the times of disconnects and aborts. Must never enter: expectations, HTTP. A closed
-connection is noticed at once, and the task that answers is cancelled.
+A closed connection is noticed at once, and the task that answers is cancelled.
 """
 
 from __future__ import annotations

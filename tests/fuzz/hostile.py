@@ -1,7 +1,4 @@
-"""Strategies for hostile bytes: correct messages with odd lengths, line ends, nesting and numbers.
-
-Owns: the changes, and how bytes are cut into reads. Must never enter: what is fuzzed.
-"""
+"""Strategies for hostile bytes: correct messages with odd lengths, line ends, nesting and numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The bytes of a client at gateway.downstream, without a socket.
-
-Owns: an application that answers each request, and what must hold of the requests. Must never enter: a
-dialect.
-"""
+"""The bytes of a client at gateway.downstream, without a socket."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from gateway.loop.stepper import CoroutineStepper
 from gateway.loop.write_batch import WriteBatch
 from gateway.proxy.lifecycle import Lifecycle
 from tests.fuzz.target import Target
-from tests.fuzz.wire import Wire
+from tests.fuzz.wire import Wire, judge_headers
 
 LIMIT = 1 << 20
 #: A request: method, target, header lines without those of the framing, body.
@@ -109,9 +105,7 @@ def judge(data: bytes, served: Served) -> None:
     for method, target, headers, _ in served.requests:
         assert method.isalpha() or b"-" in method
         assert not set(b"\r\n\0 \t").intersection(target)
-        for name, value in headers:
-            assert name and not set(b"\r\n\0: \t").intersection(name), name
-            assert not set(b"\r\n\0").intersection(value), value
+        judge_headers(headers)
     assert served.statuses.count(200) == len(served.requests), "one reply for each request"
     assert all(status in (200, 400, 413, 431) for status in served.statuses), served.statuses
     if b"RTSP/" in data or b"ICE/" in data:

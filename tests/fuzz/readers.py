@@ -1,7 +1,4 @@
-"""The reply of a worker in the readers of each format: relayed and joined, streamed and unary.
-
-Owns: the requests that are answered, and what must hold of the output. Must never enter: what a reply means.
-"""
+"""The reply of a worker in the readers of each format: relayed and joined, streamed and unary."""
 
 from __future__ import annotations
 

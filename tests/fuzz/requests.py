@@ -1,7 +1,4 @@
-"""The body of a request in each format: parsed at once and in steps, and forwarded under a private id.
-
-Owns: what must hold of accepted and of refused requests. Must never enter: what members mean.
-"""
+"""The body of a request in each format: parsed at once and in steps, and forwarded under a private id."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.drive import claim
 from gateway.testing.model import ModelWorker
 from tests.fuzz.target import Target
+from tests.fuzz.wire import judge_headers
 
 PRIVATE = "0123456789abcdef" * 2
 
@@ -91,8 +89,7 @@ def _bytes(request: UpstreamRequest) -> bytes:
 
 def _judge_head(request: UpstreamRequest) -> None:
     assert request.target.startswith(b"/") and not set(b"\r\n\0 ").intersection(request.target)
-    for name, value in request.headers:
-        assert not set(b"\r\n\0").intersection(name + value), (name, value)
+    judge_headers(request.headers)
 
 
 def judge(member: str, data: bytes, parsed: Parsed) -> None:

@@ -1,7 +1,4 @@
-"""A fuzzing target, and the law for all targets: the cuts between reads change nothing of the result.
-
-Owns: trying bytes on a target. Must never enter: what a target does with them.
-"""
+"""A fuzzing target, and the law for all targets: the cuts between reads change nothing of the result."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The bytes of a worker at gateway.upstream.connection, without a socket.
-
-Owns: what must hold of a reply. Must never enter: a dialect.
-"""
+"""The bytes of a worker at gateway.upstream.connection, without a socket."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from gateway.formats.contract import ReplyHead
 from gateway.upstream.connection import HIGH_WATER, Connection
 from gateway.upstream.read_buffer import READ_SIZE
 from tests.fuzz.target import Target
-from tests.fuzz.wire import Wire
+from tests.fuzz.wire import Wire, judge_headers
 from tests.upstream.peer import BODY, REQUEST, deliver
 
 _NEXT = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnext"
@@ -92,17 +89,13 @@ def judge(data: bytes, reply: Reply) -> None:
     if reply.head is not None:
         status, headers = reply.head
         assert 200 <= status <= 599
-        for name, value in headers:
-            assert name and not set(b"\r\n\0: \t").intersection(name), name
-            assert not set(b"\r\n\0").intersection(value), value
+        judge_headers(headers)
     assert _made_of(data, reply.body), "bytes that the worker did not send"
     other = reference(data)
     if other is not None and reply.head is not None and reply.failure is None:
         status, body, rest = other
         assert (status, body) == (reply.head[0], reply.body), f"another reading: {other!r}"
-        assert not reply.again or not rest.strip(b"\r\n"), (
-            "what follows the reply could be taken for the next"
-        )
+        assert not reply.again or not rest.strip(b"\r\n"), "the rest could be taken for the next reply"
 
 
 def _made_of(data: bytes, body: bytes) -> bool:

@@ -1,7 +1,4 @@
-"""A transport without a socket, for protocols whose callbacks a test calls.
-
-Owns: the written bytes, and whether reading is paused. Must never enter: HTTP.
-"""
+"""A transport without a socket, for protocols whose callbacks a test calls, and what holds of every header."""
 
 from __future__ import annotations
 
@@ -48,3 +45,10 @@ class Wire(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+
+def judge_headers(lines: Iterable[tuple[bytes, bytes]]) -> None:
+    """Check that no header line contains another one."""
+    for name, value in lines:
+        assert name and not set(b"\r\n\0: \t").intersection(name), name
+        assert not set(b"\r\n\0").intersection(value), (name, value)

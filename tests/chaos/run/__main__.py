@@ -1,7 +1,4 @@
-"""``python -m tests.chaos.run``: a minute of all faults at once, and the comparison of all records.
-
-Owns: the order of a run, its options. Must never enter: the promises (checker.py).
-"""
+"""``python -m tests.chaos.run``: a minute of all faults at once, and the comparison of all records."""
 
 from __future__ import annotations
 

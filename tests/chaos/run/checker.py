@@ -1,7 +1,4 @@
-"""The checker, which compares the records of a run.
-
-Owns: the promises, and the report of each one that is broken. Must never enter: files, processes, a clock.
-"""
+"""The checker, which compares the records of a run."""
 
 from __future__ import annotations
 

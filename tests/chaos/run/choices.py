@@ -1,7 +1,4 @@
-"""The actions of each client, all determined by the seed.
-
-Owns: the mixture. Must never enter: carrying out an action, time.
-"""
+"""The actions of each client, all determined by the seed."""
 
 from __future__ import annotations
 

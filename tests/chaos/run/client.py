@@ -1,8 +1,6 @@
 """Clients of the run, many in one process, each of which sends requests as its choices determine.
 
 ``python -m tests.chaos.run.client SEED PORT PREFIX FIRST COUNT SECONDS PROFILE BOOK``
-
-Owns: carrying out a choice, and the client's record of it. Must never enter: any further judgement.
 """
 
 from __future__ import annotations

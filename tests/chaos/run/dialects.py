@@ -1,7 +1,4 @@
-"""The requests of a run as bytes, and the contents of their replies.
-
-Owns: the two bodies, and reading ids and tokens. Must never enter: sockets, the expected reply.
-"""
+"""The requests of a run as bytes, and the contents of their replies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The expected reply to a request.
-
-Owns: the comparison with the received one, token by token. Must never enter: sockets, the consequences of a
-difference.
-"""
+"""The expected reply to a request."""
 
 from __future__ import annotations
 

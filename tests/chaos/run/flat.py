@@ -1,7 +1,4 @@
-"""The check that a series of samples stays flat.
-
-Owns: the line through the samples and the verdict. Must never enter: the source of the samples, drawing.
-"""
+"""The check that a series of samples stays flat."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The workers of a run as processes, and their faults.
-
-Owns: starting, killing and freezing them, the file in which the gateway finds them, and the times of all
-that. Must never enter: the schedule of faults.
-"""
+"""The workers of a run as processes, and their faults."""
 
 from __future__ import annotations
 

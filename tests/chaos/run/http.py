@@ -1,7 +1,4 @@
-"""A strict HTTP/1.1 client for one connection to the gateway.
-
-Owns: framing, disconnecting. Must never enter: the meaning of a reply.
-"""
+"""A strict HTTP/1.1 client for one connection to the gateway."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The schedule of faults by worker and time, all determined by the seed.
-
-Owns: the schedule. Must never enter: carrying out a fault.
-"""
+"""The schedule of faults by worker and time, all determined by the seed."""
 
 from __future__ import annotations
 

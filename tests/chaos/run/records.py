@@ -1,7 +1,5 @@
 """The records of a run, as lines of JSON that survive a killed process.
 
-Owns: the records and their format. Must never enter: a judgement of them.
-
 Times are in seconds of the system's monotonic clock, which all processes share.
 """
 

@@ -1,7 +1,4 @@
-"""The end of a run: its figures as text, as JSON and in docs/reliability.md, and its exit code.
-
-Owns: the options that all runs share, the table. Must never enter: a judgement.
-"""
+"""The end of a run: its figures as text, as JSON and in docs/reliability.md, and its exit code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A gateway, its workers and its clients as processes, and the rounds of a run.
-
-Owns: starting them, the faults of a round at their times, waiting until the gateway holds nothing. Must never
-enter: the promises (checker.py).
-"""
+"""A gateway, its workers and its clients as processes, and the rounds of a run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""``python -m tests.chaos.run.soak``: 1,000 streams for minutes, with samples of the gateway's resources.
-
-Owns: the samples and the bounds on them, its options. Must never enter: the promises for a single request
-(checker.py, which checks the records of this run, too).
-"""
+"""``python -m tests.chaos.run.soak``: 1,000 streams for minutes, with samples of the gateway's resources."""
 
 from __future__ import annotations
 

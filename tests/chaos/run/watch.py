@@ -1,7 +1,4 @@
-"""The resources of the gateway: open files, sockets, and its metrics.
-
-Owns: reading them. Must never enter: a judgement.
-"""
+"""The resources of the gateway: open files, sockets, and its metrics."""
 
 from __future__ import annotations
 

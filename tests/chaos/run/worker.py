@@ -2,8 +2,6 @@
 
 ``python -m tests.chaos.run.worker KIND PORT NUMBER LIFE TOKEN_DELAY BOOK`` reads one command a line from its
 standard input.
-
-Owns: the moods, the records of one process. Must never enter: the schedule, the dialect.
 """
 
 from __future__ import annotations
