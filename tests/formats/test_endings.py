@@ -142,7 +142,6 @@ def test_ending_is_what_the_bytes_tell(  # noqa: PLR0913 - a row of the table
     error_status: int | None,
     kind: str,
 ) -> None:
-    """The relay reader and the join reader agree."""
     outcome = drive(DIALECTS[name].reading(kind, status=status, headers=headers, **asked), [body])
     assert (recorded_ending(outcome.facts, outcome.failure), outcome.facts.error_status) == (
         ending,

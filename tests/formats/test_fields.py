@@ -67,7 +67,6 @@ def test_rules_beside_sglangs_table_name_what_is_in_it() -> None:
     [("sglang", TOP, "meta_info", META), ("vllm", REPLY, "choices", CHOICE), ("vllm", REPLY, "usage", USAGE)],
 )
 def test_recorded_replies_have_no_other_members(engine: str, top: Any, inner: str, keys: Any) -> None:
-    """Recordings of an earlier release have those of this one."""
     for record in records(engine, "generate").values():
         texts = record.get("body", "").split("\n\n") if record.get("status") == 200 else ()
         for text in (each.removeprefix("data: ") for each in texts):

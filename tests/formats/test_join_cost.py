@@ -129,7 +129,6 @@ def test_long_join_costs_a_few_parses_of_its_reply(pieces: Callable[[str], list[
 
 @pytest.mark.parametrize("kind", ["sglang", "sglang, declared", "vllm"])
 def test_long_join_holds_three_times_its_reply_at_most(kind: str) -> None:
-    """The peak, the current event and the finished reply included."""
     cut = reads(kind)
     gc.collect()
     tracemalloc.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -58,16 +57,11 @@ def test_error_event_becomes_the_error_reply(dialect: Dialect, error: str, statu
     assert (outcome.facts.error_status, outcome.facts.ending) == (status, Ending.ERROR_EVENT)
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (400, {"error": {"message": "no /srv/x/y"}}),
-        (503, {"object": "error", "message": "no <path>", "type": "503", "param": None, "code": 503}),
-    ],
-)
-def test_abort_with_a_status_joins_to_sglangs_error(status: int, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("status", "message"), [(400, "no /srv/x/y"), (503, "no <path>")])
+def test_abort_with_a_status_joins_to_sglangs_error(status: int, message: str) -> None:
     finish = {"type": "abort", "status_code": status, "message": "no /srv/x/y"}
     event = {"text": "", "output_ids": [], "meta_info": {"id": "a", "finish_reason": finish}, "index": 0}
     reader = DIALECTS["sglang"].reading("join")
     outcome = drive(reader, [b"data: %b\n\n" % json.dumps(event).encode() + DONE])
-    assert (json.loads(outcome.out), outcome.facts.error_status) == (body, status)
+    reply = json.loads(outcome.out)
+    assert (reply.get("error", reply)["message"], outcome.facts.error_status) == (message, status)

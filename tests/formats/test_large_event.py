@@ -94,7 +94,6 @@ def small_steps(size: int) -> Iterator[None]:
 def result(
     kind: str, parts: tuple[bytes, ...], large_from: int | None, ids: Ids, method: str = "reader"
 ) -> Any:
-    """Return a reader's bytes, its facts and how it ends."""
     format = FORMATS[kind]
     reader: Any = getattr(format, method)(format.parse(BODY[kind], []), View(), ids, HEAD)
     if large_from is not None:
@@ -114,7 +113,6 @@ def result(
 
 
 def remaining(reader: Reader) -> Iterator[bytes]:
-    """Run the remaining steps and return what they yield."""
     while (steps := reader.facts.steps) is not None:
         reader.facts.steps = None
         for part in steps:
@@ -134,9 +132,7 @@ streams = st.sampled_from(sorted(FORMATS)).flatmap(
     lambda kind: st.tuples(
         st.just(kind),
         st.lists(
-            st.builds(framed, st.sampled_from(FRAMES), st.sampled_from(EVENTS[kind])),
-            min_size=1,
-            max_size=4,
+            st.builds(framed, st.sampled_from(FRAMES), st.sampled_from(EVENTS[kind])), min_size=1, max_size=4
         ).map(lambda events: b"".join((*events, b"data: [DONE]\n\n"))),
     )
 )
@@ -147,7 +143,6 @@ streams = st.sampled_from(sorted(FORMATS)).flatmap(
 def test_large_event_is_relayed_like_any_other(
     stream: tuple[str, bytes], data: st.DataObject, large_from: int, step: int
 ) -> None:
-    """Byte for byte, with the same facts and the same end, however it was cut."""
     kind, complete = stream
     ids = data.draw(st.sampled_from([PRIVATE, same("a")]))
     parts = data.draw(splits(complete))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.formats.contract import Projection
+from gateway.testing.damage import ANY_JSON
 from tests.formats.dialects import DIALECTS
 
 IDS: dict[str, Any] = {"input_ids": [1, 2, 3]}
@@ -15,6 +19,7 @@ BATCH: dict[str, Any] = {"input_ids": [[1, 2], [3]]}
 JOB: dict[str, Any] = {"rid": "job-1"}
 #: A name of this many bytes is the longest that goes into a header.
 LONGEST = 1024
+VLLM = DIALECTS["vllm"].format
 
 
 def known(projection: Projection, name: str) -> Any:
@@ -144,6 +149,15 @@ TABLE: dict[tuple[str, str, str], list[tuple[Any, ...]]] = {
         ({"cache_salt": "\u00e9", "model": '"NaN'}, "\u00e9", '"NaN'),
         *(({"cache_salt": odd, "model": odd}, None, None) for odd in ODD[:4]),
     ],
+    ("sglang", "id is in the body", "id_member"): [({}, "rid")],
+    ("vllm", "id is in the body, a model may be an adapter", "id_member lora"): [
+        ({"model": "m"}, "request_id", "m"),
+        ({}, "request_id", None),
+    ],
+    ("vllm", "images are read only if there are features", "images"): [
+        ({"features": None}, None),
+        ({}, None),
+    ],
     ("vllm", "numbers and flags are converted as the engine converts them", "stream max_tokens samples"): [
         ({"stream": True, "sampling_params": {"max_tokens": "5", "n": "2"}}, True, 5, 2),
         ({"stream": "YES", "sampling_params": {"max_tokens": None, "n": None}}, True, None, 1),
@@ -183,3 +197,45 @@ def test_request_is_projected_as_the_engine_reads_it(engine: str, members: str, 
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     projection = format.project(format.parse(raw, headers))
     assert tuple(known(projection, name) for name in names) == row[-len(names) :]
+
+
+def project(body: dict[str, Any], *headers: tuple[bytes, bytes]) -> Projection:
+    projection: Projection = VLLM.project(VLLM.parse(json.dumps(body).encode(), headers))
+    return projection
+
+
+def test_token_ids_are_built_when_they_are_asked_for() -> None:
+    """A long prompt costs nothing to project."""
+    body = b'{"token_ids":[%b],"sampling_params":{}}' % b",".join([b"123456"] * 200_000)
+    asked = VLLM.parse(body, ())
+    tracemalloc.start()
+    try:
+        found = VLLM.project(asked)
+        found.hints()
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
+    assert (build := found.hints().token_ids) is not None and len(build()) == 200_000
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["token_ids", "sampling_params", "request_id", "model", "stream", "other"]),
+        ANY_JSON | st.fixed_dictionaries({"n": ANY_JSON, "max_tokens": ANY_JSON}),
+    )
+)
+def test_every_object_is_accepted_whatever_its_types(body: dict[str, Any]) -> None:
+    found = project(body)
+    assert found.samples >= 1
+    ids = body.get("token_ids")
+    if isinstance(ids, list) and all(type(item) is int for item in ids):
+        assert found.prompt_tokens == len(ids)
+
+
+@given(st.binary(max_size=40))
+def test_any_header_value_names_an_id_or_none(value: bytes) -> None:
+    """A usable name is one that the engine reads back unchanged from a header."""
+    found = project({}, named(value))
+    assert found.ids == (value.decode("latin-1"),)
+    if found.ids_usable:
+        assert value and value == value.strip() and value.isascii() and value.decode().isprintable()

@@ -30,10 +30,7 @@ from tests.formats.vllm.support import VOLATILE
 #: Up to this many bytes a reply is also fed one byte at a time.
 BYTE_BY_BYTE = 60_000
 #: Members that differ between two replies to one request.
-MADE_UP = {
-    "sglang": TIMINGS | {"id", "cached_tokens", "cached_tokens_details"},
-    "vllm": VOLATILE,
-}
+MADE_UP = {"sglang": TIMINGS | {"id", "cached_tokens", "cached_tokens_details"}, "vllm": VOLATILE}
 WORKER = View(info=WorkerInfo("any", "any", usable=True, models=("tiny",)))
 Name = tuple[str, str]
 RECORDS: dict[Name, dict[str, Any]] = {

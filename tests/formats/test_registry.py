@@ -26,7 +26,6 @@ OPTIONAL = (
 
 
 def renamed(name: str = "other") -> Any:
-    """A good format under another name."""
     return type("Renamed", (VllmFormat,), {"name": name})()
 
 

@@ -50,7 +50,6 @@ def test_events_are_the_same_however_the_bytes_are_cut(data: bytes, places: list
 
 @given(st.lists(st.tuples(LINES, ENDS), max_size=12))
 def test_events_have_the_data_that_the_standard_gives_them(lines: list[tuple[str, str]]) -> None:
-    """Compared with the line-by-line algorithm of the standard."""
     text = "".join(line + end for line, end in lines)
     wanted: list[bytes] = []
     kept: list[str] = []
@@ -81,7 +80,6 @@ def test_event_over_the_limit_is_malformed_complete_ones_are_not() -> None:
 def test_event_of_64_mib_is_accepted_and_one_byte_more_is_malformed(
     make: Callable[[], EventScanner | Reader],
 ) -> None:
-    """By a scanner with the default limit, as the formats have it."""
     feeder = make()
     fed = [feeder.feed(bytes(_MIB)) for _ in range(64)]
     assert not any(fed)
@@ -125,7 +123,6 @@ def test_unfinished_event_takes_the_memory_of_its_bytes_however_it_is_cut(piece:
 
 @FEEDERS
 def test_long_event_is_in_memory_twice_at_most(make: Callable[[], EventScanner | Reader]) -> None:
-    """Once in pieces and once joined."""
     data = b'{"text":"%b"}\n\n' % (b"x" * 4 * _MIB)
     _, most = held(make().feed, data, 64 * 1024)
     assert most <= 2.1 * len(data)

@@ -1,4 +1,4 @@
-"""Unary replies are buffered up to a limit, then relayed and scanned, with the same bytes and facts."""
+"""Unary replies are buffered up to a limit, then relayed; an engine's are scanned for the same facts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamMalformed
-from gateway.formats.contract import Ids, Reader, ReplyFacts
-from gateway.formats.passthrough import BUFFER_LIMIT
+from gateway.formats.contract import Ending, Ids, Reader, ReplyFacts
+from gateway.formats.passthrough import BUFFER_LIMIT, PassthroughReader
 from gateway.formats.sglang.tally import Tally
 from gateway.formats.sglang.unary import UnaryScanner
 from gateway.testing.drive import drive
@@ -23,11 +23,9 @@ from tests.formats.support import HEX, PRIVATE, compact, pieces
 SAME = Ids(("job-1",), ("job-1",))
 #: Text that looks like the members searched for.
 LURE = '"completion_tokens":7,"finish_reason":"fake","usage":{"prompt_tokens":99},"id":"' + HEX + '"'
-Counted = tuple[int, list[str], int | None, int | None, bool, int | None]
 
 
 def of_sglang(pad: int = 0) -> bytes:
-    """A batch of two."""
     first, second = (
         document(place + 2, finish, rid=f"{HEX}_{place}", text=LURE)
         for place, finish in enumerate(("stop", "length"))
@@ -36,7 +34,6 @@ def of_sglang(pad: int = 0) -> bytes:
 
 
 def of_vllm(pad: int = 0, *, usage_last: bool = False) -> bytes:
-    """Two samples of one prompt."""
     usage = {"prompt_tokens": 3, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}
     choices = [
         {"index": 0, "finish_reason": "stop", "stop_reason": None, "token_ids": [1, 2]},
@@ -53,30 +50,24 @@ def reading(engine: str, ids: Ids = SAME) -> Reader:
     return DIALECTS[engine].reading(stream=False, ids=ids)
 
 
-def counted(facts: ReplyFacts) -> Counted:
-    return (
-        facts.tokens,
-        facts.finish_reasons,
-        facts.prompt_tokens,
-        facts.cached_tokens,
-        facts.terminal,
-        facts.error_status,
-    )
+def facts_of(prompt_tokens: int, cached_tokens: int) -> ReplyFacts:
+    """Return the facts of five tokens in two samples."""
+    return ReplyFacts(5, prompt_tokens, cached_tokens, ["stop", "length"], terminal=True, ending=Ending.OTHER)
 
 
 REPLIES = pytest.mark.parametrize(
     ("engine", "make", "facts"),
     [
-        ("sglang", of_sglang, (5, ["stop", "length"], 6, 4, True, None)),
-        ("vllm", of_vllm, (5, ["stop", "length"], 3, 2, True, None)),
-        ("vllm", lambda pad: of_vllm(pad, usage_last=True), (5, ["stop", "length"], 3, 2, True, None)),
+        ("sglang", of_sglang, facts_of(6, 4)),
+        ("vllm", of_vllm, facts_of(3, 2)),
+        ("vllm", lambda pad: of_vllm(pad, usage_last=True), facts_of(3, 2)),
     ],
 )
 
 
 @REPLIES
 def test_short_reply_is_buffered_until_it_is_complete(
-    engine: str, make: Callable[[int], bytes], facts: Counted
+    engine: str, make: Callable[[int], bytes], facts: ReplyFacts
 ) -> None:
     """Nothing leaves before the last byte, so a broken reply can still be a clear error."""
     body = make(0)
@@ -84,7 +75,7 @@ def test_short_reply_is_buffered_until_it_is_complete(
         reader = reading(engine)
         assert {reader.feed(part) for part in pieces(padded, 1)} == {b""}
         assert reader.finish() == padded
-        assert counted(reader.facts) == facts
+        assert reader.facts == facts
         assert (reader.streaming, reader.identity) == (False, True)
     assert reading(engine).feed(padded + b" ") == padded + b" "
 
@@ -93,7 +84,7 @@ def test_short_reply_is_buffered_until_it_is_complete(
 @pytest.mark.parametrize("ids", [SAME, PRIVATE])
 @pytest.mark.parametrize("size", [1, 3, 7, 50, 65_536])
 def test_long_reply_is_passed_on_with_its_facts(
-    engine: str, make: Callable[[int], bytes], facts: Counted, ids: Ids, size: int
+    engine: str, make: Callable[[int], bytes], facts: ReplyFacts, ids: Ids, size: int
 ) -> None:
     """A member or an id cut in two, even inside its number, is read once and whole."""
     body = b" " + make(BUFFER_LIMIT) + b"\n"
@@ -104,7 +95,7 @@ def test_long_reply_is_passed_on_with_its_facts(
     reader = reading(engine, ids)
     out = drive(reader, [body[:begun], *(body[at : at + size] for at in range(begun, len(body), size))])
     assert (out.out, out.failure) == (body if ids is SAME else with_public_ids(body), None)
-    assert counted(reader.facts) == facts
+    assert reader.facts == facts
     assert reader.identity is (ids is SAME)
 
 
@@ -160,17 +151,14 @@ def test_reply_of_a_surprising_shape_is_relayed(engine: str, found: Any) -> None
 )
 def test_unusual_types_do_not_hide_other_members(old: bytes, new: bytes) -> None:
     facts = drive(reading("vllm"), [of_vllm().replace(old, new, 1)]).facts
-    assert counted(facts) == (5, ["stop", "length"], 3, 2, True, None)
+    assert facts == facts_of(3, 2)
 
 
 LURES = st.sampled_from(
     ["", '"completion_tokens":9,', '"finish_reason":{"type":"stop"', '\\"prompt_tokens":9}']
 )
 DOCUMENTS = st.builds(
-    document,
-    st.integers(0, 10**9),
-    st.sampled_from(["stop", "length", "abort"]),
-    text=LURES | st.text(),
+    document, st.integers(0, 10**9), st.sampled_from(["stop", "length", "abort"]), text=LURES | st.text()
 )
 
 
@@ -187,3 +175,31 @@ def test_scanned_facts_are_the_decoded_facts(
         scanner.feed(piece)
     assert scanner.complete()
     assert scanned == decoded.facts
+
+
+def test_long_reply_that_is_not_inspected_is_passed_on_as_it_comes() -> None:
+    reader = PassthroughReader(400)
+    assert reader.feed(b"x" * BUFFER_LIMIT) == b""
+    assert reader.feed(b"y") == b"x" * BUFFER_LIMIT + b"y"
+    assert (reader.feed(b"z"), reader.finish()) == (b"z", b"")
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [(200, Ending.OPAQUE), (304, Ending.OPAQUE), (400, Ending.ERROR_STATUS), (599, Ending.ERROR_STATUS)],
+)
+def test_ending_follows_from_the_status_and_is_the_only_fact(status: int, ending: Ending) -> None:
+    reader = PassthroughReader(status)
+    reader.feed(b'{"usage":{"completion_tokens":5}}')
+    reader.finish()
+    assert reader.facts == ReplyFacts(ending=ending)
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_paths_are_cut_wherever_the_bytes_are(size: int) -> None:
+    body = b"x" * BUFFER_LIMIT + b" /opt/engine/core.py line " * 9
+    reader = PassthroughReader(500, cut=True)
+    cut = [body[:BUFFER_LIMIT], *(body[at : at + size] for at in range(BUFFER_LIMIT, len(body), size))]
+    passed = b"".join(map(reader.feed, cut)) + reader.finish()
+    assert passed == body.replace(b"/opt/engine/core.py", b"<path>")
+    assert not reader.identity

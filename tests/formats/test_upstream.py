@@ -148,6 +148,15 @@ def test_parts_of_a_request_of_one_prompt_are_none() -> None:
         (VLLM, b'{"request_ids":["a","b"]}', AbortTarget(ids=("a", "b"))),
         (VLLM, b'{"request_ids":"a"}', AbortTarget(ids=("a",))),
         (VLLM, b'{"request_ids":[]}', AbortTarget()),
+        *(
+            (VLLM, json.dumps({"request_ids": name}).encode(), AbortTarget(ids=(name,)))
+            for name in ("cmpl-0", "cmpl-a", "cmpl-a-01", "cmpl-a-x", "CHATCMPL-a", "Generate-tokens-a", "")
+        ),
+        (
+            VLLM,
+            b'{"request_ids":"generate-tokens-generate-tokens-a"}',
+            AbortTarget(engine_ids=(EngineId("generate-tokens-a"),)),
+        ),
         (VLLM, b'{"request_ids":[""],"x":1}', AbortTarget(ids=("",))),
         (
             VLLM,

@@ -28,14 +28,11 @@ VALUES = st.recursive(
 
 @dataclass(frozen=True)
 class Document:
-    """An object's text, and where the value of each of its members stands."""
-
     text: bytes
     members: list[tuple[str, int, int]]
 
 
 def spelled(draw: st.DrawFn, name: str) -> bytes:
-    """``name`` as a JSON string, some characters escaped that need not be."""
     escaped = draw(st.lists(st.booleans(), min_size=len(name), max_size=len(name)))
     parts = [f"\\u{ord(c):04x}" if on else json.dumps(c)[1:-1] for c, on in zip(name, escaped, strict=True)]
     return f'"{"".join(parts)}"'.encode()
@@ -98,7 +95,6 @@ def test_replace_member_of_a_long_body_looks_at_each_byte_once() -> None:
 
 @given(documents(), NAMES)
 def test_remove_member_leaves_the_others_as_they_are(document: Document, name: str) -> None:
-    """What is left reads as the object without that name, and nothing in it is spelled anew."""
     remaining = remove_member(document.text, name)
     kept = [(key, document.text[start:end]) for key, start, end in document.members if key != name]
     spans = [span for key in dict(kept) for span in member_spans(remaining, key)]

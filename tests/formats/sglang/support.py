@@ -10,7 +10,6 @@ from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang.request import SglangRequest
 from tests.formats.support import EVENTS, JSON, View, compact
 
-#: Typed as what it must be, so that the type checker compares every member with the contract.
 FORMAT = SGLANG
 
 #: Members that may differ between two replies to one request, and ids that the engine creates.
@@ -41,16 +40,10 @@ def same(*names: str) -> Ids:
     return Ids(names, names)
 
 
-def reading(
-    request: dict[str, Any] | None = None,
-    *,
-    status: int = 200,
-    headers: Headers | None = None,
-    ids: Ids | None = None,
-) -> Reader:
-    """Return a reader for a reply with this head, by default a stream of one sample."""
-    asked = parsed({"input_ids": [1], "stream": True} if request is None else request)
-    head = ReplyHead(status, (EVENTS if asked.stream else JSON) if headers is None else headers)
+def reading(request: dict[str, Any], ids: Ids | None = None) -> Reader:
+    """Return a reader for a reply to this request."""
+    asked = parsed(request)
+    head = ReplyHead(200, EVENTS if asked.stream else JSON)
     return FORMAT.reader(asked, View(), ids or same("f" * 32), head)
 
 

@@ -82,10 +82,7 @@ def test_echo_of_an_abort_is_the_other_modes_echo(seen: int) -> None:
     state = STATES[2]
     parts = incremental(*STATES[:3])
     full_echo = echo(state)
-    assert documents(converted(events([*STATES[:3], full_echo]), "incremental")) == [
-        *parts,
-        echo_part(state),
-    ]
+    assert documents(converted(events([*STATES[:3], full_echo]), "incremental")) == [*parts, echo_part(state)]
     assert documents(converted(events([*parts, echo_part(state)]), "cumulative")) == [*STATES[:3], full_echo]
     # Events that a slow reader never got are part of the echo.
     given = converted(events([*STATES[:seen], full_echo]), "incremental", "cumulative")
@@ -123,7 +120,6 @@ def relayed(parsed: ParsedExchange, format: SglangFormat, stream: bytes, data: s
 @pytest.mark.parametrize("reported", [True, False])
 @pytest.mark.parametrize("sent", SHAPES)
 def test_stream_of_any_kind_is_the_same_reply_in_the_other_mode(sent: str, reported: bool) -> None:
-    """Also where the engine merged events, and back again."""
     model = SglangModel(sent, reported=reported)
     there = FORMAT.configured({"stream_mode": dict(PAIRS)[sent]})
     back = SglangModel(dict(PAIRS)[sent], reported=reported)

@@ -50,29 +50,16 @@ def test_reserved_key_is_refused_by_presence(key: str, value: Any) -> None:
 
 #: What crashes the engine or makes it answer 500: (rule, None for an ordinary mistake; the field) -> bodies.
 HARMFUL: dict[tuple[str | None, str], list[bytes]] = {
-    ("negative_token_id", "input_ids"): [
-        b'{"input_ids":[1,-1]}',
-        b'{"text":"hi","input_ids":[-1]}',
-    ],
-    ("empty_batch_item", "input_ids"): [
-        b'{"input_ids":[[1],[]]}',
-        b'{"input_ids":[[]]}',
-    ],
-    ("empty_text", "text"): [
-        b'{"text":""}',
-        b'{"text":["a",""]}',
-        b'{"text":"","input_embeds":[[0.1]]}',
-    ],
+    ("negative_token_id", "input_ids"): [b'{"input_ids":[1,-1]}', b'{"text":"hi","input_ids":[-1]}'],
+    ("empty_batch_item", "input_ids"): [b'{"input_ids":[[1],[]]}', b'{"input_ids":[[]]}'],
+    ("empty_text", "text"): [b'{"text":""}', b'{"text":["a",""]}', b'{"text":"","input_embeds":[[0.1]]}'],
     ("logprob_start_below_minus_one", "logprob_start_len"): [
         b'{"input_ids":[1],"return_logprob":true,"logprob_start_len":-2}',
         b'{"input_ids":[[1],[2]],"return_logprob":true,"logprob_start_len":[0,-2]}',
         b'{"input_ids":[[1],[2]],"return_logprob":[0,true],"logprob_start_len":-9}',
     ],
     (None, "input_embeds"): [b'{"input_embeds":[]}', b'{"input_embeds":[[]]}'],
-    (None, "text"): [
-        b'{"text":"a","input_ids":[[1]]}',
-        b'{"text":["a"],"input_ids":[1]}',
-    ],
+    (None, "text"): [b'{"text":"a","input_ids":[[1]]}', b'{"text":["a"],"input_ids":[1]}'],
     (None, "rid"): [
         b'{"input_ids":[1],"rid":["a"]}',
         b'{"input_ids":[[1],[2]],"rid":["a"]}',

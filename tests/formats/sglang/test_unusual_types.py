@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -19,17 +18,12 @@ from tests.formats.support import compact
 
 COUNTS = st.integers(0, 1000)
 DOCUMENTS = st.builds(
-    document,
-    COUNTS,
-    st.sampled_from([None, "stop", "length", "abort"]),
-    index=st.none() | st.integers(0, 3),
+    document, COUNTS, st.sampled_from([None, "stop", "length", "abort"]), index=st.none() | st.integers(0, 3)
 )
 
 
-def facts(
-    documents: list[Any], samples: int, samples_per_prompt: int = 1, *, long_way: bool = False
-) -> ReplyFacts:
-    tally = Tally(samples, samples_per_prompt)
+def facts(documents: list[Any], samples: int, per_prompt: int = 1, *, long_way: bool = False) -> ReplyFacts:
+    tally = Tally(samples, per_prompt)
     for one in documents:
         text = compact(one)
         tally.event(text.replace(b"{", b'{"index":"x",', 1) if long_way else text)
@@ -38,12 +32,11 @@ def facts(
 
 @given(st.lists(DOCUMENTS, max_size=8), st.integers(1, 4), st.integers(1, 2))
 def test_facts_do_not_depend_on_how_a_document_was_decoded(
-    documents: list[Any], samples: int, samples_per_prompt: int
+    documents: list[Any], samples: int, per_prompt: int
 ) -> None:
     """An ``index`` of a wrong type, which a later one replaces, makes a document decoded generically."""
-    assert facts(documents, samples, samples_per_prompt, long_way=True) == facts(
-        documents, samples, samples_per_prompt
-    )
+    decoded = facts(documents, samples, per_prompt)
+    assert facts(documents, samples, per_prompt, long_way=True) == decoded
 
 
 def test_prompt_counts_that_are_left_out_for_once_are_not_counted_twice() -> None:
@@ -96,8 +89,7 @@ def test_decoding_member_by_member_gives_the_same_fields(body: dict[str, Any]) -
     """An earlier ``stream`` of a wrong type, which a later one replaces, makes the parser read member by
     member.
     """
-    body = {"stream": False} | body
-    usual = json.dumps(body).encode()
+    usual = compact({"stream": False} | body)
     long_way = usual.replace(b"{", b'{"stream":"x",', 1)
     assert read_fields(long_way)[0] == read_fields(usual)[0]
 

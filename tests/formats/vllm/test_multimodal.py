@@ -32,7 +32,6 @@ def features(hashes: list[str], places: list[dict[str, Any]], **more: Any) -> di
 def spans(
     token_ids: list[Any], found: Any, block_size: int = 4, *, tower_lora: bool = False
 ) -> list[tuple[int, int, int]] | None:
-    """Offset, length and identity of each stretch, through the format."""
     body = json.dumps({"token_ids": token_ids, "sampling_params": {}, "features": found}).encode()
     images = FORMAT.project(FORMAT.parse(body, ())).hints().images
     assert images is not None
@@ -88,6 +87,8 @@ PROMPT = [1, X, X, 2]
     "found",
     [
         {},
+        {"x": float("nan")},
+        {"mm_hashes": {}},
         7,
         *({**ONE, "mm_hashes": odd} for odd in NO_HASHES),
         *({**ONE, "mm_hashes": {"image": odd}} for odd in ([], [A, B], [7], [""])),

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import given
 
 from gateway.errors import UpstreamMalformed
 from gateway.formats.contract import Reader, ReplyHead
+from gateway.formats.sglang.join import merged_sample
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.testing.drive import drive
-from tests.formats.sglang.streams import (
-    STATES,
-    complete,
-    cumulative,
-    events,
-    incremental,
-    part,
-)
+from gateway.testing.drive import ParsedExchange, drive
+from gateway.testing.model import ModelExchange
+from tests.contract.models.sglang import SglangModel
+from tests.formats.sglang.streams import STATES, complete, cumulative, events, incremental
 from tests.formats.sglang.support import FORMAT, parsed, same
 from tests.formats.support import DONE, EVENTS, HEX, View, compact
 
@@ -89,28 +89,47 @@ def test_member_of_another_kind_and_tokens_that_were_lost_are_malformed(place: i
         assert (outcome.out, outcome.failure) == (b"", UpstreamMalformed)
 
 
-def test_long_stream_of_one_shape_joins_as_a_short_one() -> None:
-    """Most of its events are read by a decoder made for their shape."""
-    ids = [token % 11 for token in range(300)]
-    states = [complete(ids[:count], "ab" * count) for count in range(1, 300)]
-    last = complete(ids, "ab" * 300, {"type": "length", "length": 300})
-    for state in (*states, last):
+@contextmanager
+def long_way() -> Iterator[None]:
+    """Do without the decoders that are made for events of one shape."""
+    with mock.patch.object(merged_sample, "decoder_for", return_value=None):
+        yield
+
+
+@given(SglangModel("incremental").exchanges())
+def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
+    parsed = ParsedExchange(SglangModel("incremental"), exchange)
+    with long_way():
+        outcome = parsed.join(exchange.stream)
+    assert parsed.join(exchange.stream) == outcome
+
+
+@pytest.mark.parametrize("places", [range(6, 7), range(9)])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"finish_reason":null', b'"finish_reason":{"type":"stop"}'),
+        (b'"text":"a",', b""),
+        (b'"text":"a"', b'"text":"a","more":1'),
+        (b'"text":"a"', b'"text":"a","error":null'),
+        (b'"completion_tokens":', b'"completion_tokens":-'),
+        (b'"prompt_tokens":3,', b""),
+        (b'"cached_tokens":2,', b""),
+        (b'"cached_tokens":2', b'"cached_tokens":99'),
+        (b'"meta_info":{', b'"meta_info":[{'),
+        (b"}}", b"}"),
+    ],
+)
+def test_event_of_another_shape_is_read_like_any_other(old: bytes, new: bytes, places: range) -> None:
+    """One among plain ones, or all of them."""
+    life = [complete(list(range(count)), "a" * count) for count in range(1, 10)]
+    life.append(complete(list(range(10)), "a" * 10, {"type": "length", "length": 10}))
+    for state in life:
         del state["meta_info"]["custom_score"]
-    reader = joining()
-    stream = [b"data: %b\n\n" % compact(document) for document in incremental(*states, last)]
-    assert json.loads(drive(reader, [*stream, DONE]).out) == last
-    assert reader.facts.tokens == 300
-
-
-def test_event_with_other_counts_of_its_prompt_is_read_anew() -> None:
-    """A shape alone does not make an event plain."""
-    ids = list(range(9))
-    documents = incremental(*(complete(ids[:count], "a" * count) for count in range(1, 10)))
-    documents[6]["meta_info"] = documents[6]["meta_info"] | {"cached_tokens": 99}
-    last = part(complete(ids, "a" * 9, {"type": "stop"}), complete(ids, "a" * 9))
-    last["meta_info"] = last["meta_info"] | {"cached_tokens": 100}
-    reader = joining()
-    reader.feed(events(documents)[: -len(DONE)])
-    assert reader.facts.cached_tokens == 2
-    drive(reader, [b"data: %b\n\n" % compact(last), DONE])
-    assert reader.facts.cached_tokens == 100
+    stream = [b"data: %b\n\n" % compact(document) for document in incremental(*life)]
+    assert json.loads(drive(joining(), [*stream, DONE]).out) == life[-1]
+    for place in places:
+        stream[place] = stream[place].replace(old, new)
+    with long_way():
+        outcome = drive(joining(), [*stream, DONE])
+    assert drive(joining(), [*stream, DONE]) == outcome

@@ -175,8 +175,6 @@ def test_short_way_and_long_way_give_the_same(exchange: ModelExchange) -> None:
 
 
 class LongWay(JoinReader):
-    """A join reader without the fast path."""
-
     __slots__ = ()
 
     def _read_usual(self, data: bytes) -> bool:

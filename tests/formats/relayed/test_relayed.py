@@ -1,0 +1,241 @@
+"""Requests that are relayed to a route of any kind, and the readers of their replies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import UpstreamIncomplete
+from gateway.formats.contract import Ending, Ids, Reader, ReplyHead
+from gateway.formats.relayed import RelayedFormat
+from gateway.formats.relayed.reader import reader
+from gateway.formats.relayed.request import parse, project
+from gateway.formats.worker_contract import WorkerInfo
+from gateway.testing.drive import drive
+from gateway.testing.model import ModelWorker
+
+JSON = (b"content-type", b"application/json")
+FORMAT = RelayedFormat("/v1/embeddings", "a|b")
+WORKER = ModelWorker(WorkerInfo("e", "a", True), b"/base", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "model"),
+    [
+        (b'{"messages":[{"model":"inner"}],"model":"m"}', [JSON], "m"),
+        (b'{"model":"m"}', [JSON, (b"x-model", b"other")], "m"),
+        (b'{"model":null}', [JSON, (b"x-model", b"h")], "h"),
+        (b'{"model":7}', [JSON], None),
+        (b"--form-data", [(b"content-type", b"multipart/form-data"), (b"x-model", b" h ")], "h"),
+        (b"[" * 100_000, [JSON], None),
+        (b"", [(b"x-model", b"\xff")], None),
+    ],
+)
+def test_model_is_that_of_the_body_or_else_of_the_header(
+    body: bytes, headers: list[tuple[bytes, bytes]], model: str | None
+) -> None:
+    assert project(parse(body, headers)).model == model
+
+
+HEADER = (b"x-request-id", b" head ")
+#: What no header can hold.
+NO_HEADERS = (b"", b"\xff", "é".encode(), b"x" * 2000)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "id", "member"),
+    [
+        (b'{"rid":"r","request_id":"q"}', [JSON, HEADER], "r", "rid"),
+        (b'{"request_id":"q"}', [JSON, HEADER], "head", None),
+        (b'{"rid":["r"],"request_id":"q"}', [JSON], "q", "request_id"),
+        (b'{"rid":null}', [HEADER], "head", None),
+        (b'{"rid":"","rid":"\\u00e9"}', [JSON], "é", "rid"),
+        (b'{"messages":[{"rid":"inner"}]}', [JSON], None, None),
+        (b'{"rid":"r"', [JSON, HEADER], "head", None),
+        *((b"{}", [(b"x-request-id", odd)], None, None) for odd in NO_HEADERS),
+    ],
+)
+def test_id_is_found_where_an_engine_would_look_first(
+    body: bytes, headers: list[tuple[bytes, bytes]], id: str | None, member: str | None
+) -> None:
+    projection = project(parse(body, headers))
+    assert projection.ids == (() if id is None else (id,))
+    assert projection.id_member == member
+    assert projection.ids_usable is (id is None or id.isascii())
+
+
+@given(st.binary(max_size=200), st.lists(st.tuples(st.sampled_from([JSON[0], b"x-model"]), st.binary())))
+def test_any_request_is_forwarded_unchanged(body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """The engine refuses an invalid body."""
+    request = FORMAT.parse(body, headers)
+    sent = FORMAT.upstream(request, WORKER, Ids(("p",), ("p",)))
+    assert (sent.method, sent.target, sent.body) == (b"POST", b"/base/v1/embeddings", body)
+    assert b"x-model" not in dict(sent.headers)
+
+
+@pytest.mark.parametrize("named", [[], [(b"x-request-id", b"p")]])
+def test_engine_gets_the_dispatch_id_in_the_header_always(named: list[tuple[bytes, bytes]]) -> None:
+    """Also if the client named none: without an id the engine could not abort the request."""
+    sent = FORMAT.upstream(FORMAT.parse(b"{}", [JSON, *named]), WORKER, Ids(("p",), ("q",)))
+    assert sent.headers == [JSON, (b"x-request-id", b"q")]
+
+
+def test_id_in_the_body_is_replaced_where_it_is_not_safe_and_nothing_else_is() -> None:
+    body = b'{"rid" : "p","x":1e-7, "rid":"p","messages":[{"rid":"p"}]}'
+    request = FORMAT.parse(body, [JSON])
+    assert FORMAT.upstream(request, WORKER, Ids(("p",), ("p",))).body == body
+    sent = FORMAT.upstream(request, WORKER, Ids(("p",), ("q",)))
+    assert sent.body == b'{"rid" : "q","x":1e-7, "rid":"q","messages":[{"rid":"p"}]}'
+    assert dict(sent.headers)[b"x-request-id"] == b"q"
+    other = b'{"request_id":"p"}'
+    assert FORMAT.upstream(FORMAT.parse(other, [JSON]), WORKER, Ids(("p",), ("q",))).body == other
+
+
+@pytest.mark.parametrize(
+    ("body", "marks"),
+    [
+        (b'{"n":1,"prompt":"a","use_beam_search":false}', ""),
+        (b'{"n":null,"prompt":[ 1, 2]}', ""),
+        (b'{"n":2}', "several_samples"),
+        (b'{"n":1.0}', "several_samples"),
+        (b'{"prompt":["a"]}', "several"),
+        (b'{"use_beam_search":true}', "beam_search"),
+        (b'{"n":3,"prompt":[[1]],"use_beam_search":true}', "several several_samples beam_search"),
+    ],
+)
+def test_request_of_several_prompts_or_replies_is_recognised(body: bytes, marks: str) -> None:
+    """In doubt it counts as several: such a request is ended by closing its connection."""
+    request = parse(body, [JSON])
+    found = {
+        "several": not request.one_prompt,
+        "several_samples": request.several_samples,
+        "beam_search": request.beam_search,
+    }
+    assert " ".join(mark for mark, is_so in found.items() if is_so) == marks
+
+
+def test_settings_are_checked() -> None:
+    assert FORMAT.configured({"passthrough_engine_errors": "true"}).name == "relayed"
+    for options in ({"passthrough_engine_errors": "maybe"}, {"other": "1"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            FORMAT.configured(options)
+
+
+SAME, PRIVATE = Ids(("job",), ("job",)), Ids(('j"é',), ("f" * 32,))
+DONE = b"data: [DONE]\n\n"
+
+
+def read(status: int = 200, kind: str = "text/event-stream", ids: Ids = SAME, **options: bool) -> Reader:
+    return reader(ids, ReplyHead(status, [(b"content-type", kind.encode())]), passthrough=False, **options)
+
+
+def event(**members: Any) -> bytes:
+    return b"data: %b\n\n" % json.dumps(members).encode()
+
+
+def chunk(text: str | None = None, finish: str | None = None, id: str = "job") -> bytes:
+    delta = {"role": "assistant"} if text is None else {"content": text}
+    return event(id=f"chatcmpl-{id}", choices=[{"index": 0, "delta": delta, "finish_reason": finish}])
+
+
+USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
+CHAT = (chunk(), chunk("a"), chunk("b"), chunk("", "stop"), event(choices=[], usage=USAGE), DONE)
+RESPONSES = (
+    b"event: response.created\n" + event(type="response.created", response={"usage": None}),
+    event(type="response.output_text.delta", delta="a"),
+    event(type="response.completed", response={"usage": {"input_tokens": 2, "output_tokens": 9}}),
+)
+
+
+@pytest.mark.parametrize("events", [RESPONSES, (b": ping\n\n", b"event: x\ndata: y\n\n")])
+def test_complete_events_are_relayed_at_once(events: tuple[bytes, ...]) -> None:
+    it = read()
+    assert it.streaming
+    assert [it.feed(each) for each in events] == list(events)
+    assert it.finish() == b""
+
+
+def test_facts_are_those_the_stream_tells() -> None:
+    facts = drive(read(), CHAT).facts
+    assert (facts.prompt_tokens, facts.tokens, facts.cached_tokens) == (5, 3, 4)
+    assert (facts.finish_reasons, facts.ending, facts.terminal) == (["stop"], Ending.STOP, True)
+    facts = drive(read(), RESPONSES).facts
+    assert (facts.prompt_tokens, facts.tokens, facts.ending) == (2, 9, Ending.OPAQUE)
+    assert drive(read(), (event(choices=[{"token_ids": [1, 2, 3]}]), DONE)).facts.tokens == 3
+
+
+def test_tokens_are_counted_as_they_come_and_only_grow() -> None:
+    it = read()
+    seen = [it.feed(each) and it.facts.tokens for each in CHAT[:-1]]
+    assert seen == sorted(seen) and seen[:3] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kept", range(len(CHAT) - 1))
+def test_chat_stream_without_its_end_is_incomplete(kept: int) -> None:
+    """The relayed events are followed by the dialect's in-band error."""
+    outcome = drive(read(), CHAT[:kept])
+    assert outcome.failure is UpstreamIncomplete
+    assert outcome.out.startswith(b"".join(CHAT[:kept])) and outcome.out.endswith(DONE)
+    assert b'{"error":{"message":' in outcome.out
+
+
+def test_last_event_without_its_blank_line_is_the_last_if_it_is_complete() -> None:
+    assert drive(read(), (b"data: x\n\ndata: y",)).failure is UpstreamIncomplete
+    assert drive(read(), (*CHAT[:-1], b"data: [DONE]\n")).out == b"".join(CHAT[:-1]) + b"data: [DONE]\n"
+
+
+def test_connection_that_breaks_after_the_end_loses_nothing() -> None:
+    it = read()
+    out = b"".join(it.feed(each) for each in CHAT)
+    assert out + it.fail(UpstreamIncomplete("broke")) == b"".join(CHAT)
+    assert it.facts.ending is Ending.STOP
+
+
+@pytest.mark.parametrize(("code", "status"), [(400, 400), (503, 503), ("odd", 500), (None, 500)])
+def test_error_event_is_a_failed_reply(code: object, status: int) -> None:
+    facts = drive(read(), (chunk("a"), event(error={"message": "m", "code": code}), DONE)).facts
+    assert (facts.error_status, facts.ending) == (status, Ending.ERROR_EVENT)
+
+
+def test_paths_of_a_servers_files_are_cut_from_its_own_errors() -> None:
+    failed = event(error={"message": "at /usr/lib/x.py", "code": 500})
+    assert b"/usr/lib" not in drive(read(), (failed,)).out
+    assert b"/usr/lib" not in drive(read(500, "application/json"), (failed,)).out
+    as_sent = reader(SAME, ReplyHead(500, []), passthrough=True)
+    assert drive(as_sent, (failed,)).out == failed
+
+
+def test_private_id_is_mapped_back_wherever_it_stands() -> None:
+    body = json.dumps({"id": "chatcmpl-" + "f" * 32, "usage": USAGE}).encode()
+    expected = body.replace(b"f" * 32, rb"j\"\u00e9")
+    long = b'["' + b"x" * 1024 * 1024 + b'",' + body
+    for pieces in ([body], [long], [long[place : place + 37] for place in range(0, len(long), 37)]):
+        assert drive(read(kind="application/json", ids=PRIVATE), pieces).out.endswith(expected)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[1]", b"\xff", b'{"usage":7,"choices":{}}', b'{"choices":[1]}']
+)
+def test_reply_that_cannot_be_read_is_passed_on(body: bytes) -> None:
+    outcome = drive(read(kind="application/json"), (body,))
+    assert (outcome.out, outcome.failure, outcome.facts.ending) == (body, None, Ending.OPAQUE)
+
+
+def test_usage_of_a_unary_reply_is_read() -> None:
+    reply = {"choices": [{"finish_reason": "length"}, {"finish_reason": "stop"}], "usage": USAGE}
+    facts = drive(read(kind="application/json"), (json.dumps(reply).encode(),)).facts
+    assert (facts.tokens, facts.prompt_tokens, facts.ending) == (3, 5, Ending.OTHER)
+
+
+@pytest.mark.parametrize(
+    ("kind", "streaming"),
+    [("application/json", False), ("text/plain", False), ("application/x-ndjson", True), ("audio/wav", True)],
+)
+def test_only_unary_replies_are_buffered(kind: str, streaming: bool) -> None:
+    it = read(kind=kind)
+    assert it.streaming is streaming
+    assert it.feed(b"x") == (b"x" if streaming else b"")
