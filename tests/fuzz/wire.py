@@ -1,4 +1,4 @@
-"""A transport without a socket, for protocols whose callbacks a test calls, and what holds of every header."""
+"""A transport without a socket for protocols that a test calls, and what holds of every header line."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, linear_regression
 
 Points = Sequence[tuple[float, float]]
 
@@ -23,15 +24,13 @@ class Series:
 
     @property
     def mean(self) -> float:
-        return sum(value for _, value in self.points) / len(self.points)
+        return fmean(value for _, value in self.points)
 
     @property
     def growth(self) -> float:
         """Return the growth between the first sample and the last, in the unit of the samples."""
-        middle = sum(at for at, _ in self.points) / len(self.points)
-        spread = sum((at - middle) ** 2 for at, _ in self.points)
-        slope = sum((at - middle) * value for at, value in self.points) / spread
-        return slope * (self.points[-1][0] - self.points[0][0])
+        line = linear_regression(*zip(*self.points, strict=True))
+        return line.slope * (self.points[-1][0] - self.points[0][0])
 
     @property
     def flat(self) -> bool:

@@ -35,9 +35,6 @@ class Workers:
             self._running.append(self._start(number))
         self._publish()
 
-    def __len__(self) -> int:
-        return len(self.kinds)
-
     def wait(self) -> None:
         """Return once all workers answer. Raises NotStarted."""
         for number, process in enumerate(self._running):
@@ -79,7 +76,9 @@ class Workers:
 
     def busy(self) -> int:
         """Return the number of requests that the workers process."""
-        return sum(_busy(port) for port in self.ports)
+        replies = [ask(port, "GET", "/_sim/stats") for port in self.ports]
+        stats = [json.loads(body) for status, body in replies if status == 200]
+        return sum(each["running"] + each["waiting"] for each in stats)
 
     def books(self) -> tuple[list[WorkerMilestone], list[WorkerAbort]]:
         """Return the records of all workers."""
@@ -116,8 +115,3 @@ class Workers:
         fresh = self._store.with_suffix(".new")
         fresh.write_text(json.dumps({"workers": urls}))
         fresh.replace(self._store)
-
-
-def _busy(port: int) -> int:
-    status, body = ask(port, "GET", "/_sim/stats")
-    return sum(json.loads(body)[name] for name in ("running", "waiting")) if status == 200 else 0

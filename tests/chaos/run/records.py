@@ -61,7 +61,7 @@ class ClientRecord:
 
 @dataclass
 class WorkerMilestone:
-    """A milestone of a generate request at a worker (gateway.sim.request_log.Milestone)."""
+    """A milestone of a generate request at a worker (gateway.sim.Milestone)."""
 
     worker: int
     life: int
@@ -131,9 +131,6 @@ class Book:
 
     def write(self, record: ClientRecord | WorkerMilestone | WorkerAbort) -> None:
         os.write(self._fd, json.dumps({"is": type(record).__name__, **asdict(record)}).encode() + b"\n")
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 def read(path: Path, kind: type[Record]) -> list[Record]:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from benchmarks import procfs
 from benchmarks.processes import Processes, end
@@ -44,7 +43,7 @@ class Rig:
     """All processes of a run; the gateway is started once."""
 
     def __init__(self, processes: Processes, seed: str, load: Load, gateways: int = 1) -> None:
-        """Start the workers and the gateway, which has ``gateways`` processes."""
+        """Start the workers and the gateway, which has ``gateways`` processes. Raises NotStarted."""
         self._processes = processes
         self._seed = seed
         self._load = load
@@ -52,7 +51,15 @@ class Rig:
         self.workers = Workers(processes, KINDS, store, load.delay)
         self.workers.wait()
         self.port = processes.port()
-        self.gateway = start_gateway(processes, self.port, store, gateways)
+        flags = {
+            "--host": "127.0.0.1", "--port": self.port, "--probe-interval-secs": 1, "--processes": gateways,
+            "--discovery-backend": "file", "--discovery-file": store,
+        }  # fmt: skip
+        words = [str(word) for flag in flags.items() for word in flag]
+        command = [sys.executable, "-m", "gateway", "serve", *words]
+        environment = {name: value for name, value in variables().items() if not name.startswith("DYN_")}
+        self.gateway = processes.start("gateway", command, environment=environment)
+        processes.wait("gateway", self.gateway, self.port, "/ready")
 
     def round(
         self,
@@ -118,18 +125,3 @@ class Rig:
         return self._processes.start(
             f"clients-{name}-{number}", [sys.executable, "-m", "tests.chaos.run.client", *map(str, words)]
         )
-
-
-def start_gateway(processes: Processes, port: int, store: Path, count: int) -> subprocess.Popen[bytes]:
-    """Start the gateway as a user does, with ``count`` processes and the workers in ``store``. Raises
-    NotStarted.
-    """
-    words = ["--host", "127.0.0.1", "--port", str(port), "--probe-interval-secs", "1"]
-    words += ["--discovery-backend", "file", "--discovery-file", str(store)]
-    words += ["--processes", str(count)]
-    environment = {name: value for name, value in variables().items() if not name.startswith("DYN_")}
-    process = processes.start(
-        "gateway", [sys.executable, "-m", "gateway", "serve", *words], environment=environment
-    )
-    processes.wait("gateway", process, port, "/ready")
-    return process
