@@ -1,6 +1,7 @@
-"""The HTTP libraries of training frameworks, as far as a server can distinguish them.
+"""The HTTP libraries of training frameworks, as far as a server can distinguish them, and what all scripts
+share.
 
-Owns: headers, pools, timeouts and the spelling of JSON. Must never enter: a framework's calls, the gateway's
+Owns: headers, pools, timeouts, the spelling of JSON, the checks of a reply. Must never enter: the gateway's
 own code.
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +19,9 @@ import httpx
 
 #: Seconds after which aiohttp closes an idle connection.
 AIOHTTP_KEEP_ALIVE = 15.0
-JSON = {"Content-Type": "application/json"}
+#: Seconds between two tries of a client, or between two looks; the frameworks wait for a second or more.
+PAUSE = 0.02
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def spaced(body: Any) -> bytes:
@@ -29,60 +34,109 @@ def compact(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def httpx_client(limit: int | None = 100, **timeout: float | None) -> httpx.AsyncClient:
-    """Return an httpx client with a pool of ``limit``, and no timeout unless given (connect, read), in
-    seconds.
+def httpx_client(
+    limit: int | None = 100,
+    *,
+    kept: int | None = None,
+    headers: Mapping[str, str] = NOTHING,
+    keep_alive: float | None = 5.0,
+    **timeout: float | None,
+) -> httpx.AsyncClient:
+    """Return an httpx client with a pool of ``limit``, of which ``kept`` may be idle, and no timeout but
+    those given (connect, read, pool), in seconds.
     """
-    limits = httpx.Limits(max_connections=limit, max_keepalive_connections=limit)
-    return httpx.AsyncClient(
-        limits=limits, timeout=httpx.Timeout(None, **timeout), trust_env=False, verify=False
+    limits = httpx.Limits(
+        max_connections=limit,
+        max_keepalive_connections=limit if kept is None else kept,
+        keepalive_expiry=keep_alive,
     )
+    waits = httpx.Timeout(None, **timeout)
+    return httpx.AsyncClient(headers=headers, limits=limits, timeout=waits, trust_env=False, verify=False)
 
 
 def aiohttp_session(
     limit: int | None = 100,
     *,
     total: float | None = 300,
-    connect: float | None = None,
     keep_alive: float = AIOHTTP_KEEP_ALIVE,
     force_close: bool = False,
+    **timeout: float | None,
 ) -> httpx.AsyncClient:
-    """Return a client with the headers and the pool of aiohttp. ``connect`` also bounds the wait for the
-    pool.
-    """
-    headers = {
-        "Accept": "*/*",
-        "Accept-Encoding": "gzip, deflate",
-        "User-Agent": "Python/3.11 aiohttp/3.13.2",
-    }
+    """Return a client with the headers and the pool of aiohttp, whose timeouts are for a complete request."""
+    headers = {"Accept-Encoding": "gzip, deflate", "User-Agent": "Python/3.11 aiohttp/3.13.2"}
     if force_close:
         headers["Connection"] = "close"
-    limits = httpx.Limits(
-        max_connections=limit,
-        max_keepalive_connections=0 if force_close else limit,
-        keepalive_expiry=keep_alive,
-    )
-    timeout = httpx.Timeout(total, connect=connect, pool=connect)
-    return httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout, trust_env=False, verify=False)
+    kept, waits = (0 if force_close else limit), {"read": total, **timeout}
+    return httpx_client(limit, kept=kept, headers=headers, keep_alive=keep_alive, **waits)
 
 
-def requests_session(limit: int = 10) -> httpx.Client:
-    """Return a client with the headers of requests; it blocks, so it runs in threads."""
-    headers = {"Accept": "*/*", "Accept-Encoding": "gzip, deflate", "User-Agent": "python-requests/2.32.5"}
-    limits = httpx.Limits(max_connections=limit, max_keepalive_connections=limit)
-    return httpx.Client(headers=headers, limits=limits, timeout=30, trust_env=False, verify=False)
+@dataclass(frozen=True)
+class Sample:
+    """What the frameworks keep of a reply. ``status`` is stop, length or abort."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    status: str
+    version: str | None = None
+    text: str = ""
+
+
+def sglang_sample(reply: Any) -> Sample:
+    """Read a reply with the checks of all frameworks: tokens from the log probabilities, one for each output
+    id.
+    """
+    meta = reply["meta_info"]
+    pairs = meta["output_token_logprobs"]
+    assert [pair[1] for pair in pairs] == reply["output_ids"]
+    assert meta["finish_reason"]["type"] in ("stop", "length", "abort")
+    logprobs = [pair[0] for pair in pairs]
+    status, version = meta["finish_reason"]["type"], meta.get("weight_version")
+    return Sample(reply["output_ids"], logprobs, status, version, reply["text"])
+
+
+def vllm_sample(reply: Any) -> Sample:
+    """Read a reply with the checks of all frameworks: a finite log probability for each id, under its name if
+    any.
+    """
+    choice = reply["choices"][0]
+    content = (choice["logprobs"] or {"content": []})["content"]
+    for id, entry in zip(choice["token_ids"], content, strict=True):
+        assert math.isfinite(entry["logprob"])
+        assert entry.get("token", f"token_id:{id}") == f"token_id:{id}"
+    assert choice["finish_reason"] in ("stop", "length", "abort")
+    logprobs = [entry["logprob"] for entry in content]
+    return Sample(choice["token_ids"], logprobs, choice["finish_reason"], reply.get("weight_version"))
 
 
 class Framework:
-    """A scripted client: a base URL, and a session that is closed at the end."""
+    """A scripted client. Its engines are registered at the router, listed and removed as most frameworks do
+    it.
+    """
 
+    #: Of its engines.
+    KIND = "sglang"
+    #: The number of times it sends a request that fails.
+    TRIES = 1
+    #: The header for the key of a sample or a session, if any.
+    KEY = ""
+    #: True if it sends the header: some do so under one policy of their router only.
+    keyed = False
     #: The settings of a recipe: the model's name, and its additions to the framework's own sampling.
-    model_name = "sim"
-    sampling: Mapping[str, Any] = MappingProxyType({})
+    model_name = "tiny"
+    sampling: Mapping[str, Any] = MappingProxyType({"ignore_eos": True})
+    writes: Callable[[Any], bytes] = staticmethod(compact)
 
-    def __init__(self, base: str, http: httpx.AsyncClient) -> None:
+    def __init__(self, base: str) -> None:
         self.base = base.rstrip("/")
-        self.http = http
+        self.http = self.connect()
+        self.http.event_hooks = {"request": [self._note]}
+        #: The bodies as they were sent.
+        self.sent: list[bytes] = []
+        #: The statuses of failed tries; 0 for a connection that failed.
+        self.failures: list[int] = []
+
+    def connect(self) -> httpx.AsyncClient:
+        return httpx_client(1024)
 
     async def __aenter__(self) -> Any:
         return self
@@ -90,54 +144,85 @@ class Framework:
     async def __aexit__(self, *error: object) -> None:
         await self.http.aclose()
 
+    async def _note(self, request: httpx.Request) -> None:
+        self.sent.append(request.content)
 
-class Stubborn(Framework):
-    """A framework that retries every failure, refusals included.
+    # Requests.
 
-    ``pause`` is the time between two tries in seconds; the frameworks use one second.
-    """
+    async def post(self, path: str, body: Any, headers: Mapping[str, str] = NOTHING) -> Any:
+        """Send ``body`` as its library writes it, as often as the framework does. Return the reply's JSON, or
+        else its text.
+        """
+        lines = {"Content-Type": "application/json", **headers}
+        for left in reversed(range(self.TRIES)):
+            try:
+                response = await self.http.post(self._url(path), content=self.writes(body), headers=lines)
+                return json_or_text(response.raise_for_status())
+            except httpx.HTTPError as error:
+                response_of = getattr(error, "response", None)
+                self.failures.append(0 if response_of is None else response_of.status_code)
+                if not self.again(error) or not left:
+                    raise
+                await asyncio.sleep(PAUSE)
+        raise AssertionError("there is at least one try")
 
-    TRIES = 60
-
-    def __init__(self, base: str, http: httpx.AsyncClient, pause: float = 1.0) -> None:
-        super().__init__(base, http)
-        self.pause = pause
-        self.failures: list[str] = []
-
-    async def post(self, url: str, body: Any, headers: Mapping[str, str] | None = None) -> Any:
-        """Return the reply's JSON, or else its text. Raises httpx.HTTPError after the last try."""
-
-        async def once() -> httpx.Response:
-            return (await self.http.post(url, json=body, headers=headers)).raise_for_status()
-
-        response = await repeated(once, self.TRIES, self.pause, self._noted)
-        try:
-            return response.json()
-        except ValueError:
-            return response.text
-
-    def _noted(self, error: httpx.HTTPError) -> bool:
-        self.failures.append(str(error))
+    def again(self, error: httpx.HTTPError) -> bool:
+        """Return True if a request that ended like this is tried again, or raise the client's own error."""
         return True
 
+    async def get(self, path: str, **parameters: str) -> Any:
+        response = await self.http.get(self._url(path), params=parameters or None)
+        return json_or_text(response.raise_for_status())
 
-async def polled(done: Callable[[], Awaitable[bool]], interval: float) -> None:
-    """Return once ``done`` answers True; call it every ``interval`` seconds, as clients do."""
+    async def healthy(self) -> bool:
+        return (await self.http.get(f"{self.base}/health")).status_code == 200
+
+    def key(self, key: str) -> Mapping[str, str]:
+        """Return the header for ``key``."""
+        return {self.KEY: key} if self.keyed else NOTHING
+
+    async def sample(self, ids: Sequence[int], tokens: int) -> Sample:
+        """Return a checked sample of exactly ``tokens`` tokens."""
+        raise NotImplementedError
+
+    async def lines(self, path: str, body: Any) -> AsyncIterator[str]:
+        """Yield the lines of a stream; to stop earlier closes the connection."""
+        content, lines = self.writes(body), {"Content-Type": "application/json"}
+        async with self.http.stream("POST", self._url(path), content=content, headers=lines) as response:
+            response.raise_for_status()
+            async for line in response.aiter_lines():
+                if line:
+                    yield line
+
+    def _url(self, path: str) -> str:
+        return path if path.startswith("http") else f"{self.base}{path}"
+
+    # The fleet.
+
+    async def register(self, url: str, **more: Any) -> None:
+        body = {"url": url, "worker_type": "regular", **more}
+        (await self.http.post(f"{self.base}/workers", json=body)).raise_for_status()
+
+    async def _rows(self) -> dict[str, Any]:
+        return {row["url"]: row for row in (await self.get("/workers"))["workers"]}
+
+    async def listed(self) -> list[str]:
+        """Return the URLs of the workers as the router spells them."""
+        return [*await self._rows()]
+
+    async def leave(self, url: str) -> None:
+        id = (await self._rows())[url]["id"]
+        (await self.http.delete(f"{self.base}/workers/{id}")).raise_for_status()
+
+
+def json_or_text(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:
+        return response.text
+
+
+async def polled(done: Callable[[], Awaitable[bool]]) -> None:
+    """Return once ``done`` answers True; ask again and again, as clients do."""
     while not await done():  # noqa: ASYNC110
-        await asyncio.sleep(interval)
-
-
-async def repeated(
-    once: Callable[[], Any], tries: int, pause: float, again: Callable[[httpx.HTTPError], bool]
-) -> httpx.Response:
-    """Return the first reply of ``once``, or raise its last error; ``again`` selects the errors to retry."""
-    for left in reversed(range(tries)):
-        try:
-            response: httpx.Response = await once()
-        except httpx.HTTPError as error:
-            if not again(error) or not left:
-                raise
-            await asyncio.sleep(pause)
-        else:
-            return response
-    raise AssertionError("there is at least one try")
+        await asyncio.sleep(PAUSE)

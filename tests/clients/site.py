@@ -1,19 +1,18 @@
 """The surroundings of the scripted clients: a gateway in its own process, and the engines of one test.
 
-Owns: starting the gateway, an operator's calls, and the requests that engines received. Must never enter: a
-framework's calls.
+Owns: the gateway, an operator's calls, and what engines received. Must never enter: a framework's calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,14 +20,13 @@ import httpx
 
 from gateway.sim import SimConfig, SimServer
 from gateway.sim.request_log import Arrival
-from gateway.testing.rig import until
 from tests.support.gateway import eventually
 from tests.support.processes import PATIENCE, free_port
 
-#: Tokens of a reply in most tests.
-TOKENS = 6
-#: Seconds between two tries of a client; the frameworks use one second.
-PAUSE = 0.02
+PROMPT = [432, 402, 5]
+#: Tokens of a reply in most tests, of one that runs while a test does something else, and of one that a test
+#: does not wait for.
+TOKENS, BUSY, LONG = 6, 400, 8000
 #: A proxy for external traffic, as a site may configure it; nothing listens there.
 _PROXIES = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "http://127.0.0.1:9")
 
@@ -71,6 +69,25 @@ class Listed(Protocol):
     def url(self) -> str: ...
 
 
+class Engine(Listed, Protocol):
+    """A simulated or a real engine."""
+
+    async def holds(self, count: int) -> None:
+        """Return once the engine has exactly ``count`` requests, running or queued; fail if it never has."""
+
+
+#: Starts engines of a kind that are not registered yet: a real fleet may have fewer than are asked for.
+EnginesOf = Callable[[str, int], Awaitable[Sequence[Engine]]]
+
+
+class Sim(SimServer):
+    """A simulated engine."""
+
+    async def holds(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self.until(lambda: self.running + self.waiting == count)
+
+
 class Site:
     """The gateway at ``url`` as its operator sees it; ``client`` is the operator's."""
 
@@ -83,12 +100,13 @@ class Site:
         listed = (await self.client.get("/workers")).raise_for_status().json()
         return {entry["url"]: entry for entry in listed["workers"]}
 
-    async def ready(self, *sims: Listed) -> None:
-        """Return once each of ``sims`` is ready."""
+    async def ready(self, *sims: Listed | str) -> None:
+        """Return once each of ``sims``, or of their URLs, is ready."""
+        urls = [sim if isinstance(sim, str) else sim.url for sim in sims]
 
         async def check() -> bool:
             workers = await self.workers()
-            return all(workers.get(sim.url, {}).get("state") == "ready" for sim in sims)
+            return all(workers.get(url, {}).get("state") == "ready" for url in urls)
 
         await eventually(check)
 
@@ -98,8 +116,16 @@ class Site:
             (await self.client.post("/workers", json={"url": sim.url})).raise_for_status()
         await self.ready(*sims)
 
+    async def queues(self, count: int) -> None:
+        """Return once the gateway has ``count`` requests for which there is no worker."""
+
+        async def check() -> bool:
+            return f"dynamo_frontend_held_requests {count}\n" in (await self.client.get("/metrics")).text
+
+        await eventually(check)
+
     @asynccontextmanager
-    async def engines(self, kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[SimServer]]:
+    async def engines(self, kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[Sim]]:
         """Start ``count`` engines with the same ``knobs`` (fields of SimConfig), and register them."""
         async with engines(kind, count, **knobs) as sims:
             await self.serve(*sims)
@@ -129,30 +155,13 @@ async def site_at(url: str) -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def engines(kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[SimServer]]:
+async def engines(kind: str, count: int = 2, **knobs: Any) -> AsyncIterator[list[Sim]]:
     """Start ``count`` engines with the same ``knobs`` (fields of SimConfig), without registering them."""
     async with AsyncExitStack() as stack:
-        servers = [SimServer(kind, SimConfig(**knobs)) for _ in range(count)]
-        yield [await stack.enter_async_context(server) for server in servers]
-
-
-async def at_work(count: int, *sims: SimServer) -> None:
-    """Return once each of ``sims`` has ``count`` running or queued requests.
-
-    A request that has only arrived may be a probe, or be unknown to an abort that follows at once.
-    """
-    async with asyncio.timeout(PATIENCE):
-        for sim in sims:
-            await sim.until(partial(_has, sim, count))
-
-
-async def at_work_in_all(count: int, *sims: SimServer) -> None:
-    """Return once ``sims`` have ``count`` running or queued requests in all, however they are distributed."""
-    await until(lambda: sum(sim.running + sim.waiting for sim in sims) >= count, PATIENCE)
-
-
-def _has(sim: SimServer, count: int) -> bool:
-    return sim.running + sim.waiting >= count
+        servers = [Sim(kind, SimConfig(**{"model": "tiny", **knobs})) for _ in range(count)]
+        for server in servers:
+            await stack.enter_async_context(server)
+        yield servers
 
 
 def seen(*sims: SimServer) -> list[Arrival]:
@@ -165,7 +174,6 @@ def calls(sim: SimServer, path: str) -> list[Arrival]:
     return [one for one in sim.all_requests if one.target.partition(b"?")[0] == path.encode()]
 
 
-def as_sent(arrival: Arrival, sent: bytes) -> bool:
-    """Return True if ``sent`` arrived byte for byte, except for an id that the gateway added at the front."""
-    rid = b'"rid":"%b",' % arrival.ids[0].encode() if arrival.ids else b""
-    return arrival.body in (sent, sent.replace(b"{", b"{" + rid, 1))
+def as_sent(arrival: Arrival, sent: Collection[bytes]) -> bytes:
+    """Return the body, which is one of ``sent`` but for an id that the gateway added at the front."""
+    return arrival.body if arrival.body in sent else re.sub(rb'^{"rid":"\w{32}",', b"{", arrival.body)

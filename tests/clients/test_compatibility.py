@@ -1,29 +1,34 @@
-"""The page on compatibility names existing tests, for every promise and every client."""
+"""The page on compatibility names existing tests for every promise, and a script for every client."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from gateway.settings import Settings
-from tests.clients.libraries import AIOHTTP_KEEP_ALIVE
+from tests.clients import sglang, vllm  # noqa: F401 - their classes are counted
+from tests.clients.libraries import AIOHTTP_KEEP_ALIVE, Framework
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()
 PROMISES = [f"R{number}" for number in range(1, 31)]
-#: Modules that are not scripts of a client.
-HELPERS = {"__init__", "conftest", "libraries", "site"}
 
 
 @cache
 def names_in(file: str) -> frozenset[str]:
-    tree = ast.parse((ROOT / file).read_text())
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return frozenset(function.name for function in functions)
+    """Return the names of all functions, and of all methods with the names of their classes."""
+    found: set[str] = set()
+    for node in ast.parse((ROOT / file).read_text()).body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        before = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
+        functions = (each for each in inner if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+        found |= {before + function.name for function in functions}
+    return frozenset(found)
 
 
 def rows() -> dict[str, str]:
@@ -43,23 +48,32 @@ def test_every_promise_names_tests_that_exist(promise: str) -> None:
     assert named
     for each in named:
         file, _, test = each.partition("::")
-        assert test.startswith("test_") and test in names_in(file), each
+        assert "test_" in test and test in names_in(file), each
 
 
-def test_every_test_with_a_client_and_a_real_engine_is_named() -> None:
+def test_every_test_with_a_real_engine_is_named() -> None:
     """The page names each of them, and none that does not exist."""
-    files = [f"tests/engines/test_clients_{engine}.py" for engine in ("sglang", "vllm")]
-    there = {f"{file}::{name}" for file in files for name in names_in(file) if name.startswith("test_")}
+    files = ("tests/clients/contract.py", "tests/engines/test_clients.py")
+    there = {f"{file}::{name}" for file in files for name in names_in(file) if "::test_" in name}
     section = PAGE.partition("## Against real engines")[2].partition("## By client")[0]
-    assert set(re.findall(r"`(tests/engines/\w+\.py::\w+)`", section)) == there
+    assert set(re.findall(r"`(tests/\w+/\w+\.py::[\w:]+)`", section)) == there
 
 
-def test_every_client_has_its_section_with_its_tests() -> None:
-    clients = {path.stem for path in Path(__file__).parent.glob("*.py")} - HELPERS
-    scripts = {stem for stem in clients if not stem.startswith("test_")}
-    sections = re.findall(r"`tests/clients/test_(\w+)\.py`", PAGE.partition("## By client")[2])
-    assert sorted(sections) == sorted(scripts)
-    assert all((Path(__file__).parent / f"test_{stem}.py").exists() for stem in scripts)
+def frameworks(base: type[Framework] = Framework) -> Iterator[type[Framework]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from frameworks(each)
+
+
+def test_every_client_is_tested_and_has_its_section() -> None:
+    section = PAGE.partition("## By client")[2]
+    found = re.findall(r"((?:`\w+`(?:, | and )?)+) in `tests/clients/(\w+)\.py`", section)
+    named = [(name, module) for names, module in found for name in re.findall(r"`(\w+)`", names)]
+    scripts = {(each.__name__, each.__module__.rpartition(".")[2]) for each in frameworks()}
+    assert sorted(named) == sorted(scripts - {("OnVllm", "vllm")})
+    folder = Path(__file__).parent
+    used = "".join(path.read_text() for path in (folder / "contract.py", *folder.glob("test_*.py")))
+    assert all(len(re.findall(rf"\b{name}\b", used)) > 1 for name, _ in named), "imported at most"
 
 
 def test_idle_connections_of_clients_outlive_their_pools() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from scripts.engines import install, paths, servers
-from tests.clients.site import Site, gateway_process, site_at
+from tests.clients.site import EnginesOf, Site, gateway_process, site_at
 from tests.engines.front import Front, running_requests, wait_for
 
 START_WITHIN = 30.0
@@ -18,7 +18,6 @@ PATHS = {"sglang": "/generate", "vllm": "/inference/v1/generate"}
 
 Servers = dict[str, servers.Server]
 Serve = Callable[[str, str], str]
-EngineOf = Callable[[str], Front]
 
 
 @pytest.fixture(scope="session")
@@ -98,19 +97,22 @@ async def site(open_url: str) -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-async def engine_of(engines: Servers, site: Site, client: httpx.AsyncClient) -> AsyncIterator[EngineOf]:
-    """Return a function that returns a server of a kind, which is not yet a worker of ``site`` and has no
-    request left at the end of the test.
+async def engines_of(engines: Servers, site: Site, client: httpx.AsyncClient) -> AsyncIterator[EnginesOf]:
+    """Return a function that returns servers of a kind, one in each of its stream modes, which are not yet
+    workers of ``site`` and have no request left at the end of the test.
     """
-    given: dict[str, Front] = {}
+    given: list[Front] = []
 
-    def engine(kind: str) -> Front:
-        require(kind)
-        given[kind] = Front(kind, PATHS[_engine(kind)], engines[kind].url, site.url)
-        return given[kind]
+    async def start(kind: str, count: int) -> Sequence[Front]:
+        kinds = {"sglang": ("sglang", "sglang-incremental")[:count], "vllm": ("vllm",)}[kind]
+        for each in kinds:
+            require(each)
+        found = [Front(each, PATHS[kind], engines[each].url, site.url) for each in kinds]
+        given.extend(found)
+        return found
 
-    yield engine
-    assert [await running_requests(client, front, 0) for front in given.values()] == [0] * len(given)
+    yield start
+    assert [await running_requests(client, front, 0) for front in given] == [0] * len(given)
 
 
 @pytest.fixture

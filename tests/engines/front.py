@@ -94,6 +94,11 @@ class Front:
         """Return the direct reply and the one through the gateway."""
         return [await self.ask(client, side, body, **headers) for side in (self.direct, self.through)]
 
+    async def holds(self, count: int) -> None:
+        """Return once the engine itself reports exactly ``count`` requests."""
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert await running_requests(client, self, count) == count
+
     async def running(self, client: httpx.AsyncClient) -> int:
         """Return the number of requests, queued ones included, that the engine itself reports."""
         if self.kind == "vllm":

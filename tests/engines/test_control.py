@@ -5,8 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.clients.site import Site
-from tests.engines.conftest import EngineOf
+from tests.clients.site import EnginesOf, Site
 from tests.engines.control_calls import SGLANG, VLLM, Call
 from tests.support.routes import ROUTES
 
@@ -29,10 +28,10 @@ def passed_on(calls: list[Call]) -> list[Call]:
 
 @pytest.mark.parametrize(("kind", "calls"), [("sglang", SGLANG), ("vllm", VLLM)])
 async def test_answer_is_the_engines_own(
-    site: Site, client: httpx.AsyncClient, engine_of: EngineOf, kind: str, calls: list[Call]
+    site: Site, client: httpx.AsyncClient, engines_of: EnginesOf, kind: str, calls: list[Call]
 ) -> None:
     """Status, headers and bytes, in a fleet with one worker of that kind."""
-    engine = engine_of(kind)
+    (engine,) = await engines_of(kind, 1)
     await site.serve(engine)
     compared = passed_on(calls)
     assert len(compared) > 30
