@@ -70,18 +70,12 @@ def request(tokens: int = 3, stream: bool = False, **extra: object) -> bytes:
 async def ask(client: RawClient, path: str, body: bytes = b"", method: str = "GET") -> tuple[int, bytes]:
     """Return status and body of a request on an open connection."""
     client.request(path, body, method=method)
-    return await reply_of(client)
+    return await client.reply()
 
 
 async def generate(client: RawClient, **extra: Any) -> int:
     """Return the status of a generate request."""
     return (await ask(client, "/generate", request(**extra), "POST"))[0]
-
-
-async def reply_of(client: RawClient) -> tuple[int, bytes]:
-    head = (await client.head()).lower()
-    found = re.search(rb"content-length: (\d+)", head)
-    return int(head[9:12]), await client.reader.readexactly(int(found[1]) if found else 0)
 
 
 def metric(text: bytes, name: str) -> float:

@@ -15,7 +15,7 @@ from gateway.prefork.frames import Verb
 from gateway.prefork.hub import ANSWER_TIMEOUTS
 from gateway.process.server import listen
 from gateway.sim import Reply, SimConfig, SimServer
-from tests.prefork.running import Several, ask, generate, metric, reply_of, request, several
+from tests.prefork.running import Several, ask, generate, metric, request, several
 from tests.support.gateway import RawClient, arrived, eventually, generates, until
 from tests.support.processes import refuses, run
 
@@ -250,7 +250,7 @@ async def test_log_lines_of_several_processes_are_never_mixed() -> None:
                 body = request(rid=f"{number}-" + "\u00e9" * 250)
                 client.request("/generate", body, headers=(("x-session-id", session),))
             for _ in range(150):
-                await reply_of(client)
+                await client.reply()
         gateway.process.send_signal(signal.SIGTERM)
         written = await asyncio.to_thread(_read_all, out)
         assert len(written) > 1 << 18

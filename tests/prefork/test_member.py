@@ -11,13 +11,17 @@ import pytest
 
 from gateway.sim import SimConfig, SimServer
 from tests.prefork.running import Several, ask, generate, several
-from tests.support.gateway import eventually, generates, until
+from tests.support.gateway import RawClient, eventually, generates, until
+
+
+async def states_at(*clients: RawClient) -> list[list[str]]:
+    """Return the states of all workers, as each of the clients' processes reports them."""
+    replies = [json.loads((await ask(client, "/workers"))[1]) for client in clients]
+    return [[worker["state"] for worker in one["workers"]] for one in replies]
 
 
 async def states(gateway: Several) -> list[list[str]]:
-    """Return the states of all workers in each process."""
-    replies = [json.loads((await gateway.get("/workers", pid))[1]) for pid in gateway.pids]
-    return [[worker["state"] for worker in one["workers"]] for one in replies]
+    return await states_at(*[await gateway.client_of(pid) for pid in gateway.pids])
 
 
 async def has_states(gateway: Several, expected: list[list[str]]) -> bool:
@@ -41,15 +45,15 @@ async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
         clients = [await gateway.client_of(pid) for pid in gateway.pids]
         for round in range(10):
             await post(gateway, "/pause_generation", round % 2)
-            assert await states(gateway) == [["held"]] * 2
+            assert await states_at(*clients) == [["held"]] * 2
             assert [await generate(client) for client in clients] == [503] * 2
             await post(gateway, "/continue_generation", (round + 1) % 2)
             assert [await generate(client) for client in clients] == [200] * 2
         for _ in range(20):
             pause, resume = zip(clients, ("/pause_generation", "/continue_generation"), strict=True)
             await asyncio.gather(ask(*pause, b"{}", "POST"), ask(*resume, b"{}", "POST"))
-            views = [json.loads((await ask(client, "/workers"))[1])["workers"][0] for client in clients]
-            assert len({view["state"] for view in views}) == 1
+            first, second = await states_at(*clients)
+            assert first == second
         assert len(generates(sim)) == 20
 
 

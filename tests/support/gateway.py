@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import ssl
 import struct
@@ -13,6 +14,7 @@ from typing import Any
 from gateway.sim import SimServer
 from gateway.sim.request_log import Arrival
 from gateway.testing.rig import Rig, rig, serving, until
+from tests.support.processes import PATIENCE
 
 __all__ = ["RawClient", "Rig", "arrived", "eventually", "generates", "rig", "serving", "sse", "until"]
 
@@ -47,6 +49,13 @@ class RawClient:
     async def head(self) -> bytes:
         """Status line and headers of the reply."""
         return await self.reader.readuntil(b"\r\n\r\n")
+
+    async def reply(self) -> tuple[int, bytes]:
+        """Status and body of a reply that has a length, or no body."""
+        async with asyncio.timeout(PATIENCE):
+            head = (await self.head()).lower()
+            length = re.search(rb"content-length: (\d+)", head)
+            return int(head[9:12]), await self.reader.readexactly(int(length[1]) if length else 0)
 
     def leave(self, *, reset: bool = False) -> None:
         """Hang up: a FIN, or a RST."""
