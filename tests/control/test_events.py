@@ -20,7 +20,6 @@ from gateway.fleet.states import WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.sim import SimConfig, SimServer
 from gateway.upstream.address import Address
-from tests.control.support import World, client
 from tests.support.gateway import RawClient, Rig, rig, until
 from tests.support.served import served
 
@@ -41,7 +40,8 @@ class Watcher:
             while "\n\n" not in self._text:
                 self._text += await anext(self._parts)
         frame, _, self._text = self._text.partition("\n\n")
-        return dict(_field(line) for line in frame.split("\n"))
+        fields = (line.partition(":") for line in frame.split("\n"))
+        return {name: value.removeprefix(" ") for name, _, value in fields}
 
     async def event(self) -> tuple[str, Any]:
         """The next event that is no comment, its data parsed."""
@@ -58,11 +58,6 @@ class Watcher:
         """The bytes up to the regular end of the stream."""
         async with asyncio.timeout(10):
             return self._text + "".join([part async for part in self._parts])
-
-
-def _field(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(": ")
-    return name.removesuffix(":"), value
 
 
 @asynccontextmanager
@@ -99,11 +94,14 @@ def followers(fleet: Fleet) -> int:
 
 
 async def test_stream_begins_with_the_current_entry_of_each_worker() -> None:
+    """Then a worker that a probe finds dead is an event."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
         join(rigged.app.fleet, "b", WorkerState.DEAD)
         listed = (await rigged.client.get("/workers")).json()["workers"]
         async with watching(rigged.client) as watcher:
             entries = [await watcher.event() for _ in listed]
+            await sim.stop()
+            assert await watcher.brief() == ("state", sim.url, "dead")
         assert entries == [("state", entry) for entry in listed]
         assert watcher.reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert watcher.reply.headers["cache-control"] == "no-store"
@@ -128,23 +126,11 @@ async def test_changes_are_sent_in_order_each_with_its_own_state() -> None:
             assert await watcher.brief() == ("left", "http://a:1", "gone")
 
 
-async def test_worker_found_dead_by_a_probe_is_an_event() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as rigged:
-        async with watching(rigged.client) as watcher:
-            assert await watcher.brief() == ("state", sim.url, "ready")
-            await sim.stop()
-            assert await watcher.brief() == ("state", sim.url, "dead")
-
-
-async def test_head_of_the_reply_is_sent_for_an_empty_fleet() -> None:
+async def test_comments_are_sent_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first at once, so that the head of the reply is sent for an empty fleet."""
+    assert events.PING == 15
     async with rig() as rigged, watching(rigged.client) as watcher:
         assert list(await watcher.frame()) == [""]
-        join(rigged.app.fleet, "a")
-        assert (await watcher.brief())[0] == "joined"
-
-
-async def test_comments_are_sent_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert events.PING == 15
     monkeypatch.setattr(events, "PING", 0.02)
     async with rig() as rigged, watching(rigged.client) as watcher:
         await watcher.frame()
@@ -153,22 +139,10 @@ async def test_comments_are_sent_while_nothing_changes(monkeypatch: pytest.Monke
             assert list(comment) == [""] and comment[""].startswith("ping")
 
 
-async def test_line_ends_are_those_of_the_engines() -> None:
-    async with rig() as rigged:
-        join(rigged.app.fleet, "a")
-        async with watching(rigged.client) as watcher:
-            rigged.app.lifecycle.drain()
-            text = await watcher.rest()
-        assert "\r" not in text
-        assert text.endswith("}\n\n")
-
-
 # -- who does not keep up
 
 
-async def test_client_that_falls_behind_gets_lost_and_then_all_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_client_that_falls_behind_gets_lost_and_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """After ``lost`` the current entries are sent, and no older event."""
     monkeypatch.setattr("gateway.fleet.changes.BACKLOG", 4)
     async with rig() as rigged:
@@ -194,8 +168,7 @@ async def test_client_that_falls_behind_gets_lost_and_then_all_workers(
 @asynccontextmanager
 async def stalled(rigged: Rig) -> AsyncIterator[RawClient]:
     """A client that does not read, while more is sent to it than its connection takes."""
-    fleet = rigged.app.fleet
-    a = join(fleet, "a")
+    a = join(fleet := rigged.app.fleet, "a")
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.setblocking(False)
@@ -234,14 +207,16 @@ async def test_client_that_stops_reading_can_continue(monkeypatch: pytest.Monkey
 
 
 async def test_drain_ends_the_stream_with_a_complete_body_within_a_second() -> None:
-    async with rig() as rigged, watching(rigged.client) as watcher:
-        await watcher.frame()
-        rigged.app.lifecycle.drain()
-        async with asyncio.timeout(1):
-            assert await watcher.rest() == ""
+    """Its line ends are those of the engines."""
+    async with rig() as rigged:
+        join(rigged.app.fleet, "a")
+        async with watching(rigged.client) as watcher:
+            rigged.app.lifecycle.drain()
+            async with asyncio.timeout(1):
+                text = await watcher.rest()
+        assert "\r" not in text and text.endswith("}\n\n")
         refused = await rigged.client.get(PATH)
-        assert refused.status_code == 503
-        assert refused.json()["message"] == "Service is draining"
+        assert (refused.status_code, refused.json()["message"]) == (503, "Service is draining")
 
 
 async def test_drain_does_not_wait_for_a_client_that_stopped_reading() -> None:
@@ -252,16 +227,14 @@ async def test_drain_does_not_wait_for_a_client_that_stopped_reading() -> None:
 
 async def test_sigterm_ends_stream_and_process() -> None:
     """In a real process; the body of the stream ends completely."""
-    async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as process:
-        async with (
-            httpx.AsyncClient(base_url=process.url, trust_env=False) as http,
-            watching(http) as watcher,
-        ):
+    async with SimServer("sglang", SimConfig()) as sim, served(sim.url) as gateway:
+        http = httpx.AsyncClient(base_url=gateway.url, trust_env=False)
+        async with http, watching(http) as watcher:
             assert await watcher.brief() == ("state", sim.url, "ready")
-            process.process.send_signal(signal.SIGTERM)
+            gateway.process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(5):  # a second, where other work does not keep the cores
                 assert await watcher.rest() == ""
-        assert await asyncio.wait_for(process.process.wait(), 10) == 0
+        assert await asyncio.wait_for(gateway.process.wait(), 10) == 0
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -278,9 +251,7 @@ async def test_disconnect_of_the_client_leaves_no_task_behind(reset: bool) -> No
         await until(lambda: asyncio.all_tasks() <= before)
 
 
-async def test_drain_of_one_gateway_does_not_end_streams_of_another_in_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_drain_of_one_gateway_ends_no_stream_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """sse-starlette has a flag for the whole process, which is set here."""
     async with rig() as one, rig() as other:
         async with watching(one.client) as ending, watching(other.client) as going_on:
@@ -302,18 +273,7 @@ async def test_head_is_answered_without_following() -> None:
         assert reply.status_code == 200
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert followers(rigged.app.fleet) == 0
-        assert (await rigged.client.get("/live")).status_code == 200
-
-
-async def test_connection_header_does_not_contradict_itself() -> None:
-    async with rig() as rigged:
+        # A connection header does not contradict itself.
         async with asking(rigged, ("connection", "close")) as watcher:
             lines = (await watcher.head()).lower().split(b"\r\n")
         assert [line for line in lines if line.startswith(b"connection:")] == [b"connection: close"]
-
-
-async def test_openapi_document_declares_an_event_stream() -> None:
-    async with client(World()) as http:
-        operation = (await http.get("/openapi.json")).json()["paths"][PATH]["get"]
-    assert list(operation["responses"]["200"]["content"]) == ["text/event-stream"]
-    assert set(operation["responses"]) == {"200", "503"}

@@ -45,19 +45,22 @@ def test_families_of_all_workers_stand_together_with_one_head() -> None:
     assert len(families["x:ttft_seconds"].samples) == 8
 
 
-def test_label_of_the_same_name_is_kept_under_another() -> None:
-    assert merge(("w", b'm{worker="0",a="worker=1"} 1\n')) == (
-        'm{worker="w",exported_worker="0",a="worker=1"} 1\n'
-    )
-
-
-def test_worker_url_is_escaped() -> None:
-    assert merge(('a"\\\n', b"m 1\n")) == 'm{worker="a\\"\\\\\\n"} 1\n'
-
-
-def test_lines_that_are_no_samples_are_left_out() -> None:
-    """Comments, the end mark of another format, invalid lines."""
-    assert merge(("w", b"# EOF\n#\n\n   \n{} 1\n9 1\n# odd comment\nm 1\r\n")) == 'm{worker="w"} 1\n'
+@pytest.mark.parametrize(
+    ("worker", "scrape", "merged"),
+    [
+        ("w", b'm{worker="0",a="worker=1"} 1\n', 'm{worker="w",exported_worker="0",a="worker=1"} 1\n'),
+        ('a"\\\n', b"m 1\n", 'm{worker="a\\"\\\\\\n"} 1\n'),
+        ("w", b"# EOF\n#\n\n   \n{} 1\n9 1\n# odd comment\nm 1\r\n", 'm{worker="w"} 1\n'),
+        (
+            "w",
+            b'm_bucket{le="1"} 3 # {trace="x"} 0.5 1.0\nn 1e3\t17  # odd\no{a="\\"}\\\\",} +Inf \n',
+            'm_bucket{worker="w",le="1"} 3\nn{worker="w"} 1e3\t17\no{worker="w",a="\\"}\\\\",} +Inf\n',
+        ),
+    ],
+    ids=["label of the same name", "escaped URL", "no samples", "parts of other formats"],
+)
+def test_each_sample_gets_the_label_of_its_worker(worker: str, scrape: bytes, merged: str) -> None:
+    assert merge((worker, scrape)) == merged
 
 
 @pytest.mark.parametrize(
@@ -84,13 +87,6 @@ def test_line_that_makes_a_scraper_reject_the_scrape_is_left_out(line: bytes) ->
     assert merge(("w", line + b"\nm 1\n"), ("v", b"m 2\n")) == 'm{worker="w"} 1\nm{worker="v"} 2\n'
 
 
-def test_parts_of_other_formats_after_a_sample_are_cut_off() -> None:
-    scrape = b'm_bucket{le="1"} 3 # {trace="x"} 0.5 1.0\nn 1e3\t17  # odd\no{a="\\"}\\\\",} +Inf \n'
-    assert merge(("w", scrape)) == (
-        'm_bucket{worker="w",le="1"} 3\nn{worker="w"} 1e3\t17\no{worker="w",a="\\"}\\\\",} +Inf\n'
-    )
-
-
 def test_sample_that_does_not_belong_to_the_family_before_it_is_a_family_of_its_own() -> None:
     text = merge(("w", b"# TYPE a gauge\na 1\nab 2\n"), ("v", b"ab 3\n# TYPE a gauge\na 4\n"))
     assert text == ('# TYPE a gauge\na{worker="w"} 1\na{worker="v"} 4\nab{worker="w"} 2\nab{worker="v"} 3\n')
@@ -104,11 +100,7 @@ _NEARLY = st.text(alphabet=' \t#am_19.{}=",\\+-e\né', max_size=40).map(str.enco
 )
 def test_any_bytes_merge_into_lines_that_all_name_a_worker(scrapes: list[tuple[str, bytes]]) -> None:
     """A scraper can parse all of them."""
-    merger = Merger()
-    for worker, scrape in scrapes:
-        for _ in merger.add(worker, scrape):
-            pass
-    merged = b"".join(merger.render())
-    list(text_string_to_metric_families(merged.decode()))
-    for line in merged.split(b"\n")[:-1]:
-        assert line.startswith(b"#") or re.search(rb'\{worker="[wv]"', line), line
+    merged = merge(*scrapes)
+    list(text_string_to_metric_families(merged))
+    for line in merged.split("\n")[:-1]:
+        assert line.startswith("#") or re.search(r'\{worker="[wv]"', line), line

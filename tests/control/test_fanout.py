@@ -9,14 +9,15 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.formats.routes import Recipients
-from gateway.sim import Drop, Reply, Silence, SimConfig
-from tests.control.support import GENERATE, NONSTANDARD_JSON
+from gateway.sim import Drop, Reply, Script, Silence, SimConfig
+from tests.control.support import NONSTANDARD_JSON
 from tests.support.fleet import called, fleet, states
-from tests.support.gateway import eventually, until
+from tests.support.gateway import until
 from tests.support.routes import calls_of
 
 pytestmark = pytest.mark.virtual_time
 
+REFUSED = b'{"success":false}'
 #: Nothing that JSON tools would spell so: spaces, an escape, an order of its own.
 BODY = b'{ "zeta" : 1e-7, "tags":["weights", "kv_cache"] ,"a":"\\u00e9" }'
 
@@ -55,36 +56,27 @@ async def test_call_goes_to_every_worker_that_speaks_its_dialect() -> None:
         assert [row["worker"] for row in summary["results"]] == [of.sims[0].url, of.sims[2].url]
         assert all(row == {**row, "status": 200} for row in summary["results"])
         assert all(row["body"].startswith("Cache flushed.\n") for row in summary["results"])
-        assert [len(called(sim, "/flush_cache")) for sim in of.sims] == [1, 0, 1]
-
-
-async def test_get_is_forwarded_if_engines_have_it() -> None:
-    async with fleet("sglang", "sglang") as of:
         assert (await of.gateway.client.get("/flush_cache")).status_code == 200
-        assert [called(sim, "/flush_cache")[0].method for sim in of.sims] == [b"GET", b"GET"]
-        assert (await of.gateway.client.get("/pause_generation")).status_code == 405
-
-
-async def test_workers_are_called_concurrently() -> None:
-    """A slow worker does not delay the call to another one."""
-    async with fleet("sglang", "sglang") as of:
-        for sim in of.sims:
-            sim.behave(Silence(), path="/flush_cache")
-        call = asyncio.ensure_future(of.post("/flush_cache"))
-        await until(lambda: all(called(sim, "/flush_cache") for sim in of.sims))
-        call.cancel()
+        methods = [[arrival.method for arrival in called(sim, "/flush_cache")] for sim in of.sims]
+        assert methods == [[b"POST", b"GET"], [], [b"POST", b"GET"]]
+        assert (await of.gateway.client.get("/pause_generation")).status_code == 405  # as of the engine
 
 
 async def test_one_failure_is_a_502_with_all_results() -> None:
-    async with fleet("sglang", "sglang", "sglang") as of:
-        of.sims[1].behave(Reply(status=500, body=b'{"error":"full"}'), path="/flush_cache")
-        of.sims[2].behave(Drop(), path="/flush_cache")
-        reply = await of.post("/flush_cache")
-        rows = reply.json()["results"]
-        assert (reply.status_code, reply.json()["success"]) == (502, False)
-        assert [row["status"] for row in rows] == [200, 500, None]
-        assert rows[1]["body"] == {"error": "full"}
-        assert rows[2]["error"]
+    """A refusal, no reply, no reply in time, and a refusal in a 200. No shape hides it."""
+    full = Reply(status=500, body=b'{"error":"full"}')
+    replies: list[Script] = [Reply(), full, Drop(), Silence(), Reply(body=REFUSED)]
+    async with fleet(*["sglang"] * 5, control_timeout_secs=0.2) as of:
+        for shape in ("summary", "plain"):
+            for sim, behaviour in zip(of.sims, replies, strict=True):
+                sim.behave(behaviour, path="/flush_cache")
+            reply = await of.post("/flush_cache", headers={"x-reply-shape": shape})
+            rows = reply.json()["results"]
+            assert (reply.status_code, reply.json()["success"]) == (502, False)
+            assert reply.json()["message"] == "accepted by 1 of 5 workers"
+            assert [row["status"] for row in rows] == [200, 500, None, None, 200]
+            assert (rows[1]["body"], rows[3]["error"]) == ({"error": "full"}, "no answer within 0.2 s")
+            assert rows[2]["error"]
 
 
 async def test_common_4xx_of_all_workers_keeps_its_status() -> None:
@@ -92,13 +84,6 @@ async def test_common_4xx_of_all_workers_keeps_its_status() -> None:
     async with fleet("sglang", "sglang") as of:
         reply = await of.post("/update_weights_from_disk", json={})
         assert (reply.status_code, reply.json()["message"]) == (400, "accepted by 0 of 2 workers")
-
-
-async def test_success_false_in_a_200_is_a_failure() -> None:
-    async with fleet("vllm", "vllm") as of:
-        of.sims[0].behave(Reply(body=b'{"success":false}'), path="/reset_prefix_cache")
-        reply = await of.post("/reset_prefix_cache")
-        assert (reply.status_code, reply.json()["message"]) == (502, "accepted by 1 of 2 workers")
 
 
 async def test_held_worker_is_called_and_dead_one_is_listed_as_skipped() -> None:
@@ -120,15 +105,6 @@ async def test_fleet_without_a_worker_is_a_503_with_retry_after() -> None:
         assert reply.headers["retry-after"] == "1"
 
 
-async def test_worker_that_hangs_fails_after_the_configured_time() -> None:
-    async with fleet("sglang", "sglang", control_timeout_secs=0.2) as of:
-        of.sims[0].behave(Silence(), path="/flush_cache")
-        reply = await of.post("/flush_cache")
-        assert reply.status_code == 502
-        assert reply.json()["results"][0]["error"] == "no answer within 0.2 s"
-        assert reply.json()["results"][1]["status"] == 200
-
-
 @pytest.mark.parametrize("shape", ["summary", "plain"])
 async def test_header_selects_the_shape_of_the_reply(shape: str) -> None:
     async with fleet("vllm") as one, fleet("vllm", "vllm") as two:
@@ -138,42 +114,28 @@ async def test_header_selects_the_shape_of_the_reply(shape: str) -> None:
             assert shape == "summary" or reply.json() == {"status": "paused"}
 
 
-async def test_plain_shape_hides_no_failure() -> None:
-    async with fleet("vllm", "vllm") as of:
-        of.sims[1].behave(Reply(status=500), path="/resume")
-        reply = await of.post("/resume", headers={"x-reply-shape": "plain"})
-        assert (reply.status_code, reply.json()["success"]) == (502, False)
+async def test_invalid_call_is_refused_before_any_worker_is_called() -> None:
+    async with fleet("sglang", body_limit_mb=1) as of:
+        large = b" " * (1024 * 1024 + 1)
+        for call, status, code in (
+            (of.post("/flush_cache", headers={"x-reply-shape": "round"}), 400, "invalid_shape"),
+            (of.post("/flush_cache", content=large), 413, "body_too_large"),
+            (of.post("/flush_cache?worker=nobody"), 404, "worker_not_found"),
+        ):
+            reply = await call
+            assert (reply.status_code, reply.json()["error"]["code"]) == (status, code)
+        assert not called(of.sims[0], "/flush_cache")
 
 
-async def test_unknown_shape_is_refused_before_any_call() -> None:
-    async with fleet("vllm") as of:
-        reply = await of.post("/pause", headers={"x-reply-shape": "round"})
-        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_shape")
-        assert not called(of.sims[0], "/pause")
-
-
-async def test_large_reply_is_shown_in_part() -> None:
-    async with fleet("sglang", "sglang") as of:
-        of.sims[0].behave(Reply(body=json.dumps(["x" * 70_000]).encode()), path="/flush_cache")
-        reply = await of.post("/flush_cache")
-        assert len(reply.json()["results"][0]["body"]) == 2000
-
-
-async def test_reply_that_is_no_standard_json_is_shown_as_text() -> None:
+async def test_reply_that_is_large_or_no_standard_json_is_shown_as_text() -> None:
     """The call succeeded, and its client must learn that."""
+    large = json.dumps(["x" * 70_000])
     async with fleet("sglang", "sglang") as of:
-        for body, shown in NONSTANDARD_JSON:
+        for body, shown in (*NONSTANDARD_JSON, (large.encode(), large[:2000])):
             for sim in of.sims:
                 sim.behave(Reply(body=body), path="/flush_cache")
             reply = await of.post("/flush_cache")
             assert (reply.status_code, [row["body"] for row in reply.json()["results"]]) == (200, [shown] * 2)
-
-
-async def test_body_larger_than_the_limit_is_a_413() -> None:
-    async with fleet("sglang", body_limit_mb=1) as of:
-        reply = await of.post("/update_weights_from_disk", content=b" " * (1024 * 1024 + 1))
-        assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
-        assert not called(of.sims[0], "/update_weights_from_disk")
 
 
 # -- one worker
@@ -195,19 +157,6 @@ async def test_only_the_named_worker_is_called_and_its_reply_is_unchanged(by: st
         assert b"x-worker-id" not in dict(arrival.headers)
 
 
-async def test_worker_that_does_not_exist_is_a_404() -> None:
-    async with fleet("sglang") as of:
-        reply = await of.post("/flush_cache?worker=nobody")
-        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "worker_not_found")
-
-
-async def test_named_worker_that_cannot_be_reached_is_a_502() -> None:
-    async with fleet("sglang") as of:
-        await of.sims[0].kill()
-        reply = await of.post(f"/flush_cache?worker={of.sims[0].url}")
-        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "worker_failed")
-
-
 @pytest.mark.parametrize("kind", ["sglang", "vllm"])
 async def test_call_for_one_worker_is_refused_if_there_are_several(kind: str) -> None:
     """Its body holds the rank of one worker. The error says how to name it."""
@@ -225,10 +174,12 @@ async def test_call_for_one_worker_is_refused_if_there_are_several(kind: str) ->
             assert (reply.status_code, len(called(of.sims[0], call.path))) == (200, 1)
 
 
-async def test_unreachable_worker_counts_for_a_call_for_one_worker() -> None:
+async def test_unreachable_worker_is_a_502_and_counts_for_a_call_for_one_worker() -> None:
     """It is still a member of the group."""
     async with fleet("sglang", "sglang") as of:
         await of.sims[1].kill()
+        reply = await of.post(f"/flush_cache?worker={of.sims[1].url}")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "worker_failed")
         await until(lambda: of.worker(1).state is WorkerState.DEAD)
         assert (await of.post("/init_weights_update_group", json={})).status_code == 409
 
@@ -257,33 +208,23 @@ async def test_paused_worker_gets_no_request_until_it_is_resumed(kind: str, paus
         await until(lambda: of.worker().usable)
 
 
-async def test_requests_are_refused_while_all_are_paused_and_served_after() -> None:
+async def test_workers_are_called_concurrently_and_get_no_request_while_they_are_paused() -> None:
+    """A slow worker does not delay the call to another one."""
     async with fleet("sglang", "sglang") as of:
-        await of.post("/pause_generation", json={"mode": "retract"})
-        reply = await of.post("/generate", json=GENERATE)
-        assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
-        await of.post("/continue_generation", json={})
-        assert (await of.post("/generate", json=GENERATE)).status_code == 200
-
-
-async def test_worker_gets_no_request_while_it_is_being_paused() -> None:
-    async with fleet("sglang") as of:
-        of.sims[0].behave(Silence(), path="/pause_generation")
+        for sim in of.sims:
+            sim.behave(Silence(), path="/pause_generation")
         call = asyncio.ensure_future(of.post("/pause_generation"))
-        await until(lambda: bool(called(of.sims[0], "/pause_generation")))
-        assert of.worker().state is WorkerState.CORDONED
+        await until(lambda: all(called(sim, "/pause_generation") for sim in of.sims))
+        assert states(of) == ["held", "held"]
         call.cancel()
 
 
-async def test_worker_that_refused_to_pause_keeps_serving() -> None:
+async def test_worker_that_refuses_a_call_stays_as_it_is() -> None:
+    """One that did not pause serves, one that did not resume stays paused."""
     async with fleet("sglang", "sglang") as of:
         of.sims[0].behave(Reply(status=500), path="/pause_generation")
         assert (await of.post("/pause_generation", json={})).status_code == 502
         assert states(of) == ["ready", "held"]
-
-
-async def test_worker_that_did_not_resume_stays_paused() -> None:
-    async with fleet("sglang", "sglang") as of:
         await of.post("/pause_generation", json={})
         of.sims[0].behave(Reply(status=500), path="/continue_generation")
         assert (await of.post("/continue_generation", json={})).status_code == 502
@@ -297,30 +238,6 @@ async def test_memory_resumed_in_parts_ends_the_pause_with_the_last() -> None:
         assert of.worker().state is WorkerState.CORDONED
         await of.post("/resume_memory_occupation", json={"tags": ["kv_cache"]})
         assert of.worker().usable
-
-
-async def test_pauses_of_two_kinds_end_one_by_one() -> None:
-    async with fleet("vllm") as of:
-        for path in ("/pause", "/sleep", "/wake_up"):
-            assert (await of.post(path)).status_code == 200
-            assert of.worker().state is WorkerState.CORDONED, path
-        await of.post("/resume")
-        assert of.worker().usable
-
-
-async def test_restart_of_the_engine_ends_a_pause() -> None:
-    """The new process was not paused."""
-    async with fleet("sglang", probe_interval_secs=0.05) as of:
-        await of.post("/pause_generation", json={})
-        await of.sims[0].kill()
-        await until(lambda: of.worker().state is WorkerState.DEAD)
-        await of.sims[0].start()
-        await until(lambda: of.worker().usable)
-
-        async def served() -> bool:
-            return (await of.post("/generate", json=GENERATE)).status_code == 200
-
-        await eventually(served)
 
 
 async def test_worker_that_is_opened_by_hand_forgets_its_pause() -> None:

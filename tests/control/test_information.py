@@ -8,14 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.control.information import merge_loads
-from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.routes import Recipients
 from gateway.sim import Drop, Reply, SimServer
 from gateway.upstream.address import Address
-from tests.control.support import GENERATE, NONSTANDARD_JSON
+from tests.control.support import NONSTANDARD_JSON
 from tests.support.fleet import called, fleet
-from tests.support.gateway import until
 from tests.support.routes import calls_of
 
 pytestmark = pytest.mark.virtual_time
@@ -57,15 +55,17 @@ async def test_refusal_of_all_workers_is_relayed() -> None:
         assert (reply.status_code, reply.json()) == (404, {"detail": "Not Found"})
 
 
-async def test_no_worker_is_a_503_with_retry_after() -> None:
-    async with fleet("vllm") as of:
+async def test_no_worker_is_a_503_and_one_without_a_reply_a_502() -> None:
+    async with fleet() as of:
         reply = await of.gateway.client.get("/model_info")
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
         assert reply.json()["error"]["code"] == "no_worker"
-
-
-async def test_silent_worker_is_a_502() -> None:
+        for query in ("?session_id=x", "", "?session_id="):  # the end of any session succeeds
+            reply = await of.post(f"/finish_session{query}")
+            assert (reply.status_code, reply.json()["status"]) == (200, "ok")
     async with fleet("sglang") as of:
+        reply = await of.gateway.client.head("/model_info")
+        assert (reply.status_code, reply.content) == (200, b"")
         of.sims[0].behave(Drop(), path="/model_info")
         reply = await of.gateway.client.get("/model_info")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
@@ -92,27 +92,10 @@ async def test_paused_worker_is_asked_if_there_is_no_other() -> None:
 async def test_named_worker_is_the_one_that_is_asked() -> None:
     async with fleet("sglang", "sglang") as of:
         script_versions(of.sims)
-        # Probes ask for the load as well, so only the other path can be counted.
-        for path, counted in (("/get_weight_version", True), ("/v1/loads", False)):
-            before = [len(called(sim, path)) for sim in of.sims]
-            reply = await of.gateway.client.get(path, headers={"x-worker-id": of.worker(1).id})
-            assert reply.status_code == 200
-            assert not counted or len(called(of.sims[0], path)) == before[0]
-        reply = await of.gateway.client.get("/model_info?worker=nobody")
-        assert reply.status_code == 404
-
-
-async def test_head_is_answered_without_a_body() -> None:
-    async with fleet("sglang") as of:
-        reply = await of.gateway.client.head("/model_info")
-        assert (reply.status_code, reply.content) == (200, b"")
-
-
-async def test_models_of_all_workers_are_listed_once_with_their_length() -> None:
-    async with fleet("sglang", "vllm") as of:
-        listed = (await of.gateway.client.get("/v1/models")).json()["data"]
-        lengths = {model["id"]: model["max_model_len"] for model in listed}
-        assert len(lengths) == len(listed) and all(lengths.values())
+        named = {"x-worker-id": of.worker(1).id}
+        reply = await of.gateway.client.get("/get_weight_version", headers=named)
+        assert (reply.status_code, called(of.sims[0], "/get_weight_version")) == (200, [])
+        assert (await of.gateway.client.get("/model_info?worker=nobody")).status_code == 404
 
 
 async def test_loads_of_all_workers_are_joined_with_their_names() -> None:
@@ -137,23 +120,18 @@ async def test_load_that_is_no_standard_json_is_shown_as_text() -> None:
             assert [each["m"] for each in reply.json()["loads"]] == [shown["m"]] * 2
 
 
-async def test_load_that_no_worker_reports_is_a_502() -> None:
-    async with fleet("sglang", "sglang") as of:
-        of.sims[0].behave(Reply(status=500), path="/get_load", times=ALWAYS)
-        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
-        reply = await of.gateway.client.get("/get_load")
-        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
-
-
-async def test_refusal_of_all_workers_to_report_load_is_relayed() -> None:
-    """The call is invalid, or of another version of the engine."""
-    async with fleet("sglang", "sglang") as of:
+async def test_load_that_no_worker_reports_is_a_502_or_their_common_refusal() -> None:
+    """A refusal if the call is invalid, or of another version of the engine."""
+    async with fleet("sglang", "sglang", probe_interval_secs=60) as of:
         wrong = await of.gateway.client.get("/v1/loads?dp_rank=x")
         assert (wrong.status_code, "dp_rank" in wrong.json()["message"]) == (400, True)
-        of.sims[0].behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
-        of.sims[1].behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
+        for sim in of.sims:
+            sim.behave(Reply(status=404), path="/v1/loads", times=ALWAYS)
         gone = await of.gateway.client.get("/get_load")
         assert (gone.status_code, gone.json()) == (404, {"detail": "Not Found"})
+        of.sims[0].behave(Reply(status=500), path="/get_load", times=ALWAYS)
+        reply = await of.gateway.client.get("/get_load")
+        assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
 
 
 async def test_load_is_read_from_the_path_that_the_engine_s_version_has() -> None:
@@ -197,19 +175,3 @@ def test_merged_documents_keep_the_shape_of_each() -> None:
         "none": None,
         "workers": [{"worker": a.url, "on": True, "none": None}, {"worker": b.url}],
     }
-
-
-async def test_end_of_a_session_always_succeeds() -> None:
-    """With a known, an unknown and no session."""
-    async with fleet() as of:
-        for query in ("?session_id=x", "", "?session_id="):
-            reply = await of.post(f"/finish_session{query}")
-            assert (reply.status_code, reply.json()["status"]) == (200, "ok")
-
-
-async def test_dead_worker_is_not_asked() -> None:
-    async with fleet("sglang", "sglang") as of:
-        await of.sims[0].kill()
-        await until(lambda: of.worker().state is WorkerState.DEAD)
-        assert (await of.gateway.client.get("/get_model_info")).status_code == 200
-        assert (await of.post("/generate", json=GENERATE)).status_code == 200

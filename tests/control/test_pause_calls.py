@@ -13,39 +13,35 @@ def call(query: bytes = b"", body: bytes = b"") -> WorkerCall:
 
 
 @pytest.mark.parametrize(
-    ("sent", "parts"),
+    ("kind", "sent", "parts"),
     [
-        (call(), MEMORY),
-        (call(body=b'{"tags":null}'), MEMORY),
-        (call(body=b'{"tags":["weights"]}'), {"weights"}),
-        (call(body=b'{"tags":"weights"}'), {"weights"}),
-        (call(b"?tags=weights&tags=kv_cache"), {"weights", "kv_cache"}),
-        (call(b"?level=2"), MEMORY),
-        (call(b"?level=0"), AT_LEVEL_0),
-        (call(body=b"{"), MEMORY),
-        (call(body=b"[" * 100_000), MEMORY),
-        (call(body=b'{"tags":[1,{}]}'), MEMORY),
+        ("memory", call(), MEMORY),
+        ("memory", call(body=b'{"tags":null}'), MEMORY),
+        ("memory", call(body=b'{"tags":["weights"]}'), {"weights"}),
+        ("memory", call(body=b'{"tags":"weights"}'), {"weights"}),
+        ("memory", call(b"?tags=weights&tags=kv_cache"), {"weights", "kv_cache"}),
+        ("memory", call(b"?level=2"), MEMORY),
+        ("memory", call(b"?level=0"), AT_LEVEL_0),
+        ("memory", call(body=b"{"), MEMORY),
+        ("memory", call(body=b"[" * 100_000), MEMORY),
+        ("memory", call(body=b'{"tags":[1,{}]}'), MEMORY),
+        ("generation", call(body=b'{"tags":["weights"]}'), {"generation"}),
     ],
 )
-def test_paused_memory_is_that_of_the_tags_or_all(sent: WorkerCall, parts: set[str]) -> None:
-    assert paused_resources("memory", sent) == parts
-
-
-def test_paused_generation_has_no_parts() -> None:
-    assert paused_resources("generation", call(body=b'{"tags":["weights"]}')) == {"generation"}
+def test_paused_memory_is_that_of_the_tags_or_all(kind: str, sent: WorkerCall, parts: set[str]) -> None:
+    assert paused_resources(kind, sent) == parts
 
 
 @pytest.mark.parametrize(
-    ("sent", "parts", "every"),
+    ("kind", "sent", "parts", "every"),
     [
-        (call(), MEMORY | AT_LEVEL_0, True),
-        (call(body=b"{}"), MEMORY | AT_LEVEL_0, True),
-        (call(b"?tags=weights"), {"weights"}, False),
+        ("memory", call(), MEMORY | AT_LEVEL_0, True),
+        ("memory", call(body=b"{}"), MEMORY | AT_LEVEL_0, True),
+        ("memory", call(b"?tags=weights"), {"weights"}, False),
+        ("generation", call(b"?tags=weights"), {"generation"}, True),
     ],
 )
-def test_resumed_memory_is_that_of_the_tags_or_all(sent: WorkerCall, parts: set[str], every: bool) -> None:
-    assert list(resumed_resources("memory", sent)) == [parts, every]
-
-
-def test_generation_is_resumed_whatever_the_tags_are() -> None:
-    assert list(resumed_resources("generation", call(b"?tags=weights"))) == [{"generation"}, True]
+def test_resumed_memory_is_that_of_the_tags_or_all(
+    kind: str, sent: WorkerCall, parts: set[str], every: bool
+) -> None:
+    assert list(resumed_resources(kind, sent)) == [parts, every]

@@ -18,15 +18,7 @@ def call(body: bytes = b"", query: bytes = b"", raw_path: bytes = b"/workers") -
     async def receive() -> Any:
         return sent.pop(0)
 
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/workers",
-        "raw_path": raw_path,
-        "query_string": query,
-        "headers": [],
-    }
-    return Request(scope, receive)
+    return Request({"type": "http", "raw_path": raw_path, "query_string": query, "headers": []}, receive)
 
 
 def json_of(**members: Any) -> bytes:
@@ -57,35 +49,36 @@ async def test_members_of_a_call(body: bytes, query: bytes, members: Mapping[str
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("sent", "code", "status"),
     [
-        (b"{", "invalid_json"),
-        (b"[]", "invalid_json"),
-        (b"null", "invalid_json"),
-        (b"\xff", "invalid_json"),
-        (b"[" * 100_000, "invalid_json"),
-        (b" " * (BODY_LIMIT + 1), "body_too_large"),
+        *((call(body), "invalid_json", 400) for body in (b"{", b"[]", b"null", b"\xff", b"[" * 100_000)),
+        (call(b" " * (BODY_LIMIT + 1)), "body_too_large", 413),
+        (call(query=b"&".join(b"a=1" for _ in range(101))), "invalid_query", 400),
+    ],
+    ids=["cut", "list", "null", "not UTF-8", "nested", "large", "many members"],
+)
+async def test_invalid_call_is_an_error_of_the_client(sent: Request, code: str, status: int) -> None:
+    with pytest.raises(CallError) as caught:
+        await call_fields(sent)
+    assert (caught.value.code, caught.value.status) == (code, status)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({}, "url is missing"),
+        ({"url": "http://a:1", "bootstrap_port": "x"}, "bootstrap_port must be an integer"),
+        ({"url": "http://me:secret@a:1"}, "credentials"),
+        ({"url": "http://a:1", "held": "\ud800"}, "held must be true or false"),
     ],
 )
-async def test_invalid_body_is_refused(body: bytes, code: str) -> None:
-    """It is an error of the client."""
+def test_error_names_the_member_at_fault(members: dict[str, Any], message: str) -> None:
     with pytest.raises(CallError) as caught:
-        await call_fields(call(body))
-    assert (caught.value.code, caught.value.status) == (code, 413 if code == "body_too_large" else 400)
-
-
-async def test_query_with_too_many_members_is_refused() -> None:
-    with pytest.raises(CallError, match="too many"):
-        await call_fields(call(query=b"&".join(b"a=1" for _ in range(101))))
-
-
-def test_error_names_the_member_at_fault() -> None:
-    with pytest.raises(CallError, match="bootstrap_port must be an integer") as caught:
-        parse_record({"url": "http://a:1", "bootstrap_port": "x"})
-    body = json.loads(bytes(caught.value.reply().body))
-    assert body == {
-        "error": {"message": caught.value.message, "type": "Bad Request", "code": "invalid_worker"}
-    }
+        parse_record(members)
+    reply = caught.value.reply()
+    error = json.loads(bytes(reply.body))["error"]
+    assert (reply.status_code, error["type"], error["code"]) == (400, "Bad Request", "invalid_worker")
+    assert message in error["message"] and "secret" not in error["message"]
 
 
 @pytest.mark.parametrize(
