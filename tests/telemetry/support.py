@@ -68,21 +68,21 @@ def count(metrics: Metrics | Telemetry, *exchanges: ExchangeRecord) -> None:
         counters.ended(exchange)
 
 
-Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
+Samples = dict[tuple[str, ...], float]
 
 
-def scrape(telemetry: Telemetry) -> Scrape:
-    """(sample name without the prefix, labels) -> value, as a standard client reads it."""
-    body, content_type = telemetry.exporter.render()
-    assert content_type.startswith("text/plain; version=0.0.4")
-    found: Scrape = {}
-    for family in text_string_to_metric_families(body.decode()):
+def samples_of(text: str) -> Samples:
+    """(sample name without the prefix, its label values) -> value, as a standard client reads it."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            key = (sample.name.removeprefix("dynamo_frontend_"), frozenset(sample.labels.items()))
+            key = (sample.name.removeprefix("dynamo_frontend_"), *sample.labels.values())
             assert key not in found, f"{key} is given twice"
             found[key] = sample.value
     return found
 
 
-def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
-    return scrape(telemetry).get((name, frozenset(labels.items())))
+def scrape(telemetry: Telemetry) -> Samples:
+    body, content_type = telemetry.exporter.render()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    return samples_of(body.decode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -19,10 +20,8 @@ def pipe() -> Iterator[Pipe]:
     ends = os.pipe()
     yield ends
     for end in ends:
-        try:
+        with suppress(OSError):
             os.close(end)
-        except OSError:
-            pass
 
 
 def read_all(pipe: Pipe) -> bytes:
@@ -43,15 +42,11 @@ def test_lines_come_out_in_order(pipe: Pipe) -> None:
 
 
 def test_urgent_line_does_not_wait_for_a_batch(pipe: Pipe) -> None:
-    writer = LineWriter(pipe[1])
-    writer.put(b"now", soon=True)
-    assert os.read(pipe[0], 100) == b"now\n"
-    writer.close()
-
-
-def test_nothing_is_started_before_the_first_line(pipe: Pipe) -> None:
+    """Its thread is not started before the first line."""
     writer = LineWriter(pipe[1])
     assert writer._writer_thread is None
+    writer.put(b"now", soon=True)
+    assert os.read(pipe[0], 100) == b"now\n"
     writer.close()
 
 

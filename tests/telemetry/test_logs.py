@@ -35,21 +35,22 @@ def test_line_holds_time_level_process_logger_and_message(process: int | None, n
 
 
 def test_less_severe_lines_are_left_out() -> None:
+    """Libraries that log each request are limited to warnings."""
     with capturing("warning") as captured:
         logging.getLogger("gateway.x").info("no")
         logging.getLogger("gateway.x").warning("yes")
-    assert "yes" in captured.text
-    assert "no" not in captured.text
+    assert "yes" in captured.text and "no" not in captured.text
+    with capturing("debug") as captured:
+        logging.getLogger("httpx").info("HTTP Request: GET")
+    assert captured.text == ""
 
 
 def test_message_cannot_forge_a_line() -> None:
+    """Only a traceback follows its line."""
     with capturing("info") as captured:
         logging.getLogger("gateway.x").info("%s", "a\n2026 INFO forged\x1b[0m\u2028")
     assert captured.text.count("\n") == 1
     assert "a\\n2026 INFO forged\\x1b[0m\\u2028" in captured.text
-
-
-def test_traceback_follows_its_line() -> None:
     with capturing("info") as captured:
         try:
             raise ValueError("deep\ud800")
@@ -57,12 +58,6 @@ def test_traceback_follows_its_line() -> None:
             logging.getLogger("gateway.x").exception("failed")
     assert "ERROR gateway.x: failed\nTraceback" in captured.text
     assert captured.text.endswith("ValueError: deep\\ud800\n")
-
-
-def test_libraries_that_log_each_request_are_limited_to_warnings() -> None:
-    with capturing("debug") as captured:
-        logging.getLogger("httpx").info("HTTP Request: GET")
-    assert captured.text == ""
 
 
 def test_closing_restores_what_was_there() -> None:

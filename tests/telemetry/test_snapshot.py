@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +16,19 @@ from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
 from gateway.telemetry.exposition import CurrentValues
+from gateway.telemetry.process import process_text, process_values
 from gateway.telemetry.snapshot import Snapshot, merge_final_counts, restore_tallies, take_snapshot
 from gateway.telemetry.tally import Tallies
 from gateway.upstream.address import Address
+from tests.telemetry import support
 from tests.telemetry.support import BUCKETS, Telemetry, completed, count, dispatched, failed, fresh
 
 
 def received(metrics: Telemetry) -> Snapshot:
-    """A snapshot as another process receives it."""
-    return Snapshot.of(json.loads(metrics.exporter.snapshot().encode()))
+    """A snapshot as another process receives it: the channel between processes sends lines."""
+    encoded = metrics.exporter.snapshot().encode()
+    assert encoded.isascii() and b"\n" not in encoded
+    return Snapshot.of(json.loads(encoded))
 
 
 def shown(tallies: Tallies) -> dict[Any, Any]:
@@ -129,9 +134,22 @@ def test_of_a_dead_process_only_its_processor_time_and_its_counts_stay() -> None
     assert gone.numbers == {("process", "process_cpu_seconds_total"): 5, ("lost_lines",): 8}
 
 
-def test_snapshot_is_one_line_of_ascii() -> None:
-    """The channel between processes sends lines."""
-    metrics = _metrics()
-    count(metrics, completed(model="a\nb\ud800é"))
-    encoded = metrics.exporter.snapshot().encode()
-    assert encoded.isascii() and b"\n" not in encoded
+# -- CPU time, memory and open files
+
+
+def test_text_is_the_sum_except_for_the_start_time() -> None:
+    own = process_values()
+    summed = {"process_max_fds": 1000.0, "process_start_time_seconds": 7.0}
+    text = process_text(summed, os.getpid()).decode()
+    found = {name: value for (name,), value in support.samples_of(text).items()}
+    assert found.keys() == own.keys()
+    assert found["process_max_fds"] == own["process_max_fds"] + 1000
+    assert found["process_start_time_seconds"] == own["process_start_time_seconds"]
+
+
+def test_values_of_another_process_are_its_own_until_it_has_ended() -> None:
+    assert process_values(os.getppid())["process_start_time_seconds"] > 0
+    pid = os.posix_spawn("/bin/true", ["/bin/true"], {})
+    os.waitpid(pid, 0)
+    assert process_values(pid) == {}
+    assert process_text({"process_open_fds": 3.0}, pid) == b""
