@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from gateway.errors import Unauthorized
 from gateway.formats.contract import Headers
 from gateway.security.guard import AccessScope, Guard, challenge
-from gateway.security.keys import Keys
+from gateway.security.keys import Keys, bearer
+from gateway.security.scopes import ScopeTable
 
 REST = [(b"host", b"g"), (b"x-api-key", b"api")]
 
@@ -78,6 +80,66 @@ def test_changed_keys_are_valid_at_once() -> None:
     source = Source(Keys([b"old"]))
     guard = Guard(source)
     source.keys = Keys([b"new"])
-    assert not guard.admits(AccessScope.INFERENCE, _with("old")) and guard.admits(
-        AccessScope.INFERENCE, _with("new")
-    )
+    assert [guard.admits(AccessScope.INFERENCE, _with(key)) for key in ("old", "new")] == [False, True]
+
+
+# -- the scope of a path
+
+SCOPES = ScopeTable(
+    open_paths=("/", "/live"), inference=("/abort",), inference_trees=("/models",), metrics=("/m",)
+)
+
+
+@pytest.mark.parametrize(
+    ("scope", "paths"),
+    [
+        (AccessScope.OPEN, ("/", "/live")),
+        (AccessScope.INFERENCE, ("/abort", "/models", "/models/a/b")),
+        (AccessScope.METRICS, ("/m",)),
+        (AccessScope.CONTROL, ("/live/", "/live/x", "//live", "/LIVE", "", "/abort/x", "/modelsx", "/else")),
+    ],
+)
+def test_scope_of_a_path(scope: AccessScope, paths: tuple[str, ...]) -> None:
+    """Exactly the paths that are named; all else is for the admin."""
+    assert {path: SCOPES.of(path) for path in paths} == dict.fromkeys(paths, scope)
+
+
+# -- sets of keys, and the bearer token of a request
+
+
+def test_each_key_is_known_and_no_other() -> None:
+    """The set of them shows none."""
+    keys = Keys([b"one", b"two", b"two"])
+    assert [keys.has(key) for key in (b"one", b"two")] == [True] * 2
+    assert not any(map(keys.has, (b"", b"on", b"onee", b"ONE")))
+    assert len(keys) == 2
+    assert "one" not in repr(keys) and not hasattr(keys, "__dict__")
+
+
+def test_all_keys_are_compared_whichever_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All comparisons are of the same length, so the time reveals nothing."""
+    compared: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def noting(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", noting)
+    keys = Keys([b"first", b"second" * 9, b"third"])
+    for key in (b"first", b"third", b"none of them"):
+        compared.clear()
+        keys.has(key)
+        assert compared == [(32, 32)] * 3
+
+
+@pytest.mark.parametrize(
+    ("value", "token"),
+    [
+        *((value, b"abc") for value in (b"Bearer abc", b"bearer abc", b"BEARER   abc  ")),
+        *((value, None) for value in (b"Bearer ", b"Bearer", b"Bearerabc", b"Basic abc", b"abc", b"")),
+    ],
+)
+def test_token_of_a_request(value: bytes, token: bytes | None) -> None:
+    assert bearer([(b"host", b"g"), (b"authorization", value)]) == token
+    assert bearer([(b"x-api-key", value)]) is None

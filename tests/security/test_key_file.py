@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
+from gateway.loop.tasks import Tasks
+from gateway.security.file_changes import INTERVAL, FileChanges, keep_fresh
 from gateway.security.key_file import MAX_BYTES, MAX_KEYS, KeySource, UnusableKeys
+from tests.support.gateway import until
+
+
+def _file(folder: Path, name: str, key: str) -> Path:
+    found = folder / name
+    found.write_text(f"{key}\n")
+    return found
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "keys"
-    found.write_text("one\n")
-    return found
+    return _file(tmp_path, "keys", "one")
 
 
 def _knows(source: KeySource, *keys: str) -> list[bool]:
@@ -26,9 +34,7 @@ def test_one_key_a_line_with_comments_and_blanks(file: Path) -> None:
     source = KeySource(None, str(file))
     assert _knows(source, "one", "three", "#two", "two") == [True, True, False, False]
     assert len(source.keys) == 2
-
-
-def test_key_from_the_settings_is_added_to_those_of_the_file(file: Path) -> None:
+    # A key from the settings is added.
     assert _knows(KeySource(b"given", str(file)), "given", "one") == [True, True]
     assert _knows(KeySource(b"given", None), "given", "one") == [True, False]
 
@@ -60,9 +66,7 @@ def test_file_that_cannot_be_used(
         KeySource(None, str(file))
 
 
-def test_keys_of_a_deleted_file_stay_valid_until_it_is_back(
-    file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_of_a_deleted_file_stay_valid(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A named pipe in place of the file does not block the event loop."""
     source = KeySource(None, str(file))
     file.unlink()
@@ -81,7 +85,7 @@ def test_keys_of_a_deleted_file_stay_valid_until_it_is_back(
         KeySource(None, str(file.with_name("nowhere")))
 
 
-def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
+def test_new_keys_are_valid_and_old_ones_are_not(file: Path, tmp_path: Path) -> None:
     """The file is overwritten, replaced, or behind a link that is replaced, as Kubernetes does it."""
     link = file.with_name("link")
     link.symlink_to(file)
@@ -93,17 +97,53 @@ def test_new_keys_are_valid_and_old_ones_are_not(file: Path) -> None:
         file.write_text("two\n")
 
     def moved() -> None:
-        file.with_name("new").write_text("three\n")
-        os.replace(file.with_name("new"), file)
+        os.replace(_file(tmp_path, "new", "three"), file)
 
     def relinked() -> None:
-        file.with_name("other").write_text("four\n")
-        file.with_name("newlink").symlink_to(file.with_name("other"))
+        file.with_name("newlink").symlink_to(_file(tmp_path, "other", "four"))
         os.replace(file.with_name("newlink"), link)
 
-    names = ["one", "two", "three", "four"]
-    for number, change in enumerate((over, moved, relinked), 1):
+    for key, change in (("two", over), ("three", moved), ("four", relinked)):
         change()
         assert source.file_changes.changed()
         source.refresh()
-        assert _knows(source, *names) == [index == number for index in range(4)]
+        assert [name for name in ("one", "two", "three", "four") if _knows(source, name) == [True]] == [key]
+
+
+# -- detection of changed files
+
+
+@pytest.mark.parametrize("path", [Path(__file__), Path("/nowhere")])
+def test_change_is_reported_once_and_again_if_the_file_could_not_be_used(path: Path) -> None:
+    seen = FileChanges([path])
+    assert [seen.changed() for _ in range(3)] == [True, False, False]
+    seen.retry()
+    assert seen.changed()
+
+
+class _Thing:
+    def __init__(self, path: Path) -> None:
+        self.file_changes = FileChanges([path])
+        self.read: list[str] = []
+        self._path = path
+
+    def refresh(self) -> None:
+        self.read.append(self._path.read_text())
+
+
+@pytest.mark.virtual_time
+async def test_each_is_refreshed_when_its_own_file_changed(tmp_path: Path) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for path in paths:
+        path.write_text("old")
+    one, two = map(_Thing, paths)
+    tasks = Tasks()
+    tasks.spawn(keep_fresh([one, two]), "test")
+    await until(lambda: bool(one.read) and bool(two.read))
+    await asyncio.sleep(10 * INTERVAL)
+    read = len(two.read)
+    paths[0].write_text("new")
+    await until(lambda: one.read[-1] == "new")
+    assert two.read == ["old"] * read
+    await tasks.stop()
+    await keep_fresh([])  # returns

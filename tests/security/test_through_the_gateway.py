@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -15,8 +13,11 @@ from gateway.settings import load_settings
 from gateway.sim import Reply, SimConfig, SimServer
 from gateway.wiring.app import create_app
 from tests.prefork.running import ask
+from tests.security.certificates import Authority
+from tests.security.secured import request_of
 from tests.support.gateway import RawClient, eventually, generates, rig
 from tests.support.generate import KINDS, body_of
+from tests.support.processes import free_port, line_with, running
 from tests.support.routes import RELAYED, ROUTES
 
 API, ADMIN = "key-of-clients", "key-of-admins"
@@ -62,9 +63,8 @@ async def test_request_is_refused_before_its_body_is_read_and_the_connection_sta
         assert (await client.head()).startswith(b"HTTP/1.1 401 ")
         client.leave()
         client = await RawClient.connect(gateway.port)
-        sent = json.dumps(body_of("sglang")).encode()
-        assert (await ask(client, "/generate", sent, "POST"))[0] == 401
-        client.request("/generate", sent, headers=(("authorization", f"Bearer {API}"),))
+        assert (await ask(client, "/generate", request_of(), "POST"))[0] == 401
+        client.request("/generate", request_of(), headers=(("authorization", f"Bearer {API}"),))
         assert (await client.head()).startswith(b"HTTP/1.1 200 ")
         client.leave()
 
@@ -75,7 +75,7 @@ async def test_request_is_refused_before_its_body_is_read_and_the_connection_sta
 async def test_no_spelling_of_a_path_avoids_the_key(target: str) -> None:
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         client = await RawClient.connect(gateway.port)
-        client.request(target, json.dumps(body_of("sglang")).encode())
+        client.request(target, request_of())
         assert (await client.head()).startswith(b"HTTP/1.1 401 ")
         client.leave()
         assert not generates(sim)
@@ -118,34 +118,28 @@ async def test_probes_of_load_balancers_need_no_key_and_reveal_nothing_of_the_fl
 
 
 async def test_admin_key_alone_leaves_inference_open_and_forwards_other_keys() -> None:
-    """But never the admin key."""
+    """But never the admin key, also not in a control call."""
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, admin_api_key=ADMIN) as gateway:
         for key in ("of-the-engine", ADMIN):
             reply = await gateway.client.post("/generate", json=body_of("sglang"), headers=_bearer(key))
             assert reply.status_code == 200
-        sent = [dict(arrival.headers).get(b"authorization") for arrival in generates(sim)]
-        assert sent == [b"Bearer of-the-engine", None]
-
-
-async def test_metrics_may_be_open() -> None:
-    async with rig(**BOTH, metrics_open=True) as gateway:
-        assert (await gateway.client.get("/metrics")).status_code == 200
-        assert (await gateway.client.get("/workers")).status_code == 401
+        assert (await gateway.client.post("/flush_cache", headers=_bearer(ADMIN))).status_code == 200
+        sent = [*generates(sim), *(one for one in sim.all_requests if one.target == b"/flush_cache")]
+        keys = [dict(arrival.headers).get(b"authorization") for arrival in sent]
+        assert keys == [b"Bearer of-the-engine", None, None]
 
 
 async def test_abort_by_id_requires_an_api_key_and_of_all_an_admin_key() -> None:
     """Errors are in the format of the dialect."""
-    everything: dict[str, Any] = {"abort_all": True}
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
-        for body, key, status in (
-            ({"rid": "r"}, None, 401),
-            ({"rid": "r"}, API, 200),
-            (everything, API, 401),
-            (everything, ADMIN, 200),
+        for body, headers, status in (
+            (b'{"rid":"r"}', {}, 401),
+            (b'{"rid":"r"}', _bearer(API), 200),
+            (b'{"abort_all":true}', _bearer(API), 401),
+            (b'{"abort_all":true}', _bearer(ADMIN), 200),
         ):
-            headers = {} if key is None else _bearer(key)
-            reply = await gateway.client.post("/abort_request", json=body, headers=headers)
-            assert reply.status_code == status, (body, key)
+            reply = await gateway.client.post("/abort_request", content=body, headers=headers)
+            assert reply.status_code == status, (body, headers)
             if status == 401:
                 assert list(reply.json()["error"]) == ["message"]
                 assert reply.headers["www-authenticate"] == "Bearer"
@@ -167,11 +161,11 @@ async def test_refusals_are_counted_and_no_output_contains_a_key(
             # The key of the worker replaces that of the client.
             assert reply.status_code == (401 if key == "key-of-nobody" else 200)
             seen.append(reply.text + str(reply.headers))
-            for path in ("/workers", "/metrics", "/health"):
+            for path in ("/workers", "/list_workers", "/metrics", "/health", "/ready", "/v1/models"):
                 reply = await gateway.client.get(path, headers=_bearer(key))
                 seen.append(reply.text + str(reply.headers))
         metrics = (await gateway.client.get("/metrics", headers=_bearer(ADMIN))).text
-    for scope, count in (("inference", 1), ("control", 2), ("metrics", 1)):
+    for scope, count in (("inference", 2), ("control", 4), ("metrics", 1)):
         assert f'dynamo_frontend_requests_unauthorized_total{{realm="{scope}"}} {count}' in metrics
     assert 'reason="request.unauthorized"} 1' in metrics
     out, err = capfd.readouterr()
@@ -200,8 +194,7 @@ async def test_keys_are_rotated_without_a_restart(tmp_path: Path, monkeypatch: p
 
 
 async def test_keys_are_required_behind_any_asgi_server() -> None:
-    app = create_app(load_settings(BOTH))
-    transport = httpx.ASGITransport(app)
+    transport = httpx.ASGITransport(create_app(load_settings(BOTH)))
     async with httpx.AsyncClient(transport=transport, base_url="http://g") as client:
         for method, path in (("POST", "/generate"), ("GET", "/workers"), ("DELETE", "/workers/x")):
             assert (await client.request(method, path)).status_code == 401
@@ -219,8 +212,21 @@ async def test_relayed_and_information_routes_require_an_api_key(path: str) -> N
             assert reply.status_code == status, headers
 
 
-async def test_key_of_the_gateway_is_in_no_control_call() -> None:
-    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
-        assert (await gateway.client.post("/flush_cache", headers=_bearer(ADMIN))).status_code == 200
-        (arrival,) = [one for one in sim.all_requests if one.target == b"/flush_cache"]
-        assert b"authorization" not in dict(arrival.headers)
+# -- in a process of its own
+
+
+def test_start_warns_of_workers_that_are_not_checked_and_shows_the_url(authority: Authority) -> None:
+    certificate, key = authority.files()
+    flags = ("--worker-tls-insecure", "--ssl-certfile", certificate, "--ssl-keyfile", key)
+    with running("serve", "--port", str(free_port()), "--host", "127.0.0.1", *flags) as process:
+        line_with(process.stderr, "CERTIFICATES OF WORKERS ARE NOT CHECKED")
+        line_with(process.stderr, "listening on https://127.0.0.1:")
+
+
+def test_debug_log_contains_no_key() -> None:
+    flags = ("--host", "127.0.0.1", "--log-level", "debug", "--api-key", "key-of-clients")
+    with running("serve", "--port", str(free_port()), *flags) as process:
+        line_with(process.stderr, "listening on")
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+    assert "key-of-clients" not in out + err

@@ -10,40 +10,35 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from gateway.settings import Settings, SettingsError, load_settings
+from gateway.security.tls import ReloadingContext
+from gateway.settings import SettingsError, load_settings
 from gateway.wiring.tls import server_tls, worker_tls
 from tests.security.certificates import Authority
 
 
-def _settings(**given: Any) -> Settings:
-    return load_settings(given)
+def _server(certificate: str, key: str) -> ReloadingContext:
+    tls = server_tls(load_settings({"ssl_certfile": certificate, "ssl_keyfile": key}))
+    assert tls is not None
+    return tls
 
 
-def test_without_settings_there_is_no_context() -> None:
-    assert server_tls(_settings()) is None
-    assert worker_tls(_settings()) is None
-
-
-def test_versions_older_than_1_2_are_not_spoken(authority: Authority) -> None:
-    certificate, key = authority.files()
-    ours = server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
-    theirs = worker_tls(_settings(worker_ca_file=str(authority.file)))
+def test_contexts_speak_1_2_or_newer_and_trust_only_the_given_authorities(authority: Authority) -> None:
+    """Without settings there are none."""
+    assert server_tls(load_settings({})) is None and worker_tls(load_settings({})) is None
+    ours = _server(*authority.files())
+    theirs = worker_tls(load_settings({"worker_ca_file": str(authority.file)}))
+    assert theirs is not None
     for tls in (ours, theirs):
-        assert tls is not None and tls.context.minimum_version >= ssl.TLSVersion.TLSv1_2
-    assert ours is not None and ours.context.verify_mode is ssl.CERT_NONE
-
-
-def test_authorities_that_are_given_are_trusted_alone(authority: Authority) -> None:
-    tls = worker_tls(_settings(worker_ca_file=str(authority.file)))
-    assert tls is not None and len(tls.context.get_ca_certs()) == 1
-    assert tls.context.verify_mode is ssl.CERT_REQUIRED and tls.context.check_hostname
+        assert tls.context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert ours.context.verify_mode is ssl.CERT_NONE
+    assert theirs.context.verify_mode is ssl.CERT_REQUIRED and theirs.context.check_hostname
+    assert len(theirs.context.get_ca_certs()) == 1
 
 
 def test_key_may_be_in_the_file_of_its_certificate(authority: Authority, tmp_path: Path) -> None:
-    parts = [Path(path).read_bytes() for path in authority.files()]
     both = tmp_path / "both.pem"
-    both.write_bytes(b"".join(parts))
-    assert server_tls(_settings(ssl_certfile=str(both))) is not None
+    both.write_bytes(b"".join(Path(path).read_bytes() for path in authority.files()))
+    assert server_tls(load_settings({"ssl_certfile": str(both)})) is not None
 
 
 def _encrypted(key: str, password: bytes) -> None:
@@ -58,10 +53,10 @@ def test_encrypted_key_takes_its_password(authority: Authority) -> None:
     certificate, key = authority.files()
     _encrypted(key, b"open sesame")
     files = {"ssl_certfile": certificate, "ssl_keyfile": key}
-    assert server_tls(_settings(**files, ssl_keyfile_password="open sesame")) is not None
+    assert server_tls(load_settings({**files, "ssl_keyfile_password": "open sesame"})) is not None
     for given in ({}, {"ssl_keyfile_password": "wrong"}):
         with pytest.raises(SettingsError, match="--ssl-keyfile: .* cannot be used") as failure:
-            server_tls(_settings(**files, **given))
+            server_tls(load_settings(files | given))
         assert "wrong" not in str(failure.value).replace("the password of the key is wrong", "")
 
 
@@ -77,20 +72,13 @@ def test_file_that_cannot_be_used_is_named(
     bad = tmp_path / "bad"
     if content is not None:
         bad.write_text(content)
-    settings = _settings(**{**given, name: str(bad)})
+    settings = load_settings({**given, name: str(bad)})
     flags = f"--{name.replace('_', '-')}"
     if name == "ssl_certfile" and content is not None:
         flags = "--ssl-(certfile|keyfile)"  # the two are read together
     with pytest.raises(SettingsError, match=f"{flags}: .* cannot be used: .+"):
         server_tls(settings)
         worker_tls(settings)
-
-
-def test_key_of_another_certificate_is_named(authority: Authority) -> None:
-    certificate, _ = authority.files(stem="one")
-    _, key = authority.files(stem="two")
-    with pytest.raises(SettingsError, match="--ssl-keyfile: .*the key does not belong to the certificate"):
-        server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
 
 
 @pytest.mark.parametrize(
@@ -114,14 +102,16 @@ def test_files_that_do_not_fit_leave_the_context_as_it_was(
     """A new certificate whose key is not there yet is logged once, and used when the key is there."""
     caplog.set_level("INFO")
     certificate, key = authority.files()
-    tls = server_tls(_settings(ssl_certfile=certificate, ssl_keyfile=key))
-    assert tls is not None
+    tls = _server(certificate, key)
     other, other_key = authority.files(stem="other")
     Path(certificate).write_bytes(Path(other).read_bytes())
     for _ in range(2):
         assert tls.file_changes.changed()
         tls.refresh()
-    assert caplog.text.count("the key does not belong to the certificate") == 1
+    problem = "the key does not belong to the certificate"
+    assert caplog.text.count(problem) == 1
+    with pytest.raises(SettingsError, match=f"--ssl-keyfile: .*{problem}"):
+        _server(certificate, key)
     Path(key).write_bytes(Path(other_key).read_bytes())
     assert tls.file_changes.changed()
     tls.refresh()
@@ -134,12 +124,10 @@ def test_named_pipe_in_place_of_a_file_does_not_block_the_event_loop(
 ) -> None:
     """At the start it is an error."""
     files = authority.files()
-    settings = _settings(ssl_certfile=files[0], ssl_keyfile=files[1])
-    tls = server_tls(settings)
-    assert tls is not None
+    tls = _server(*files)
     Path(files[part]).unlink()
     os.mkfifo(files[part])
     tls.refresh()
     assert "not a regular file" in caplog.text
     with pytest.raises(SettingsError, match="not a regular file"):
-        server_tls(settings)
+        _server(*files)

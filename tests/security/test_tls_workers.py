@@ -18,14 +18,11 @@ from tests.support.generate import KINDS, body_of
 from tests.support.processes import run
 
 
-def _file(authority: Authority) -> str:
-    return str(authority.file)
-
-
 def _shown(authority: Authority, issuer: Authority) -> dict[str, str]:
     """Settings that trust ``authority``, and show workers a certificate from ``issuer``."""
     certificate, key = issuer.files("gateway.test", stem="gateway")
-    return {"worker_ca_file": _file(authority), "worker_client_cert": certificate, "worker_client_key": key}
+    ours = {"worker_client_cert": certificate, "worker_client_key": key}
+    return {"worker_ca_file": str(authority.file), **ours}
 
 
 def _reason(gateway: Rig) -> str:
@@ -35,11 +32,9 @@ def _reason(gateway: Rig) -> str:
 
 @pytest.mark.parametrize("asks", [False, True], ids=["", "asks-for-one"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_worker_with_a_certificate_of_the_authority_serves(
-    kind: str, asks: bool, authority: Authority
-) -> None:
+async def test_worker_with_a_trusted_certificate_serves(kind: str, asks: bool, authority: Authority) -> None:
     """A worker that requires a certificate gets one."""
-    settings = _shown(authority, authority) if asks else {"worker_ca_file": _file(authority)}
+    settings = _shown(authority, authority) if asks else {"worker_ca_file": str(authority.file)}
     async with (
         SimServer(kind, SimConfig(), tls=authority.server(asks=asks)) as sim,
         rig(sim.url, **settings) as gateway,
@@ -53,13 +48,11 @@ async def test_worker_with_a_certificate_of_the_authority_serves(
 
 
 @pytest.mark.parametrize("cut", ["fin", "rst", "chunk"])
-async def test_reply_that_breaks_off_is_a_failure_however_its_connection_ends(
-    cut: str, authority: Authority
-) -> None:
+async def test_reply_that_breaks_off_is_a_failure_however_it_ends(cut: str, authority: Authority) -> None:
     """With or without a close_notify."""
     async with (
         SimServer("sglang", SimConfig(), tls=authority.server()) as sim,
-        rig(sim.url, worker_ca_file=_file(authority)) as gateway,
+        rig(sim.url, worker_ca_file=str(authority.file)) as gateway,
     ):
         sim.behave(Pace(cut_after=2, cut=cut))
         reply = await gateway.client.post("/generate", json=body_of("sglang", 9, True))
@@ -85,7 +78,7 @@ async def test_worker_that_is_not_trusted_gets_nothing_and_workers_says_why(
 ) -> None:
     async with (
         SimServer("sglang", SimConfig(), tls=make(authority, tmp_path)) as sim,
-        rig(worker_ca_file=_file(authority)) as gateway,
+        rig(worker_ca_file=str(authority.file)) as gateway,
     ):
         await gateway.client.post("/workers", json={"url": sim.url})
         await until(lambda: re.search(problem, _reason(gateway)) is not None)
@@ -95,19 +88,14 @@ async def test_worker_that_is_not_trusted_gets_nothing_and_workers_says_why(
         assert not sim.all_requests
 
 
-async def test_reason_of_a_plain_worker_with_an_https_url_says_so() -> None:
+async def test_insecure_accepts_any_certificate_but_no_plain_worker(tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger")
+    async with SimServer("sglang", SimConfig(), tls=stranger.server("else.test", expired=True)) as sim:
+        async with rig(sim.url, worker_tls_insecure=True) as gateway:
+            assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
     async with SimServer("sglang", SimConfig()) as sim:
         async with rig(sim.url.replace("http:", "https:"), worker_tls_insecure=True) as gateway:
             await until(lambda: "it does not speak TLS" in _reason(gateway))
-
-
-async def test_insecure_accepts_any_certificate(tmp_path: Path) -> None:
-    stranger = Authority(tmp_path, "stranger")
-    async with (
-        SimServer("sglang", SimConfig(), tls=stranger.server("else.test", expired=True)) as sim,
-        rig(sim.url, worker_tls_insecure=True) as gateway,
-    ):
-        assert (await gateway.client.post("/generate", json=body_of("sglang"))).status_code == 200
 
 
 async def test_new_client_certificate_is_used_without_a_restart(
@@ -132,10 +120,8 @@ async def test_new_client_certificate_is_used_without_a_restart(
 
 async def test_check_command_probes_workers_over_tls(authority: Authority) -> None:
     async with SimServer("sglang", SimConfig(), tls=authority.server()) as sim:
-        shown = await _check("--worker", sim.url, "--worker-ca-file", str(authority.file))
-        assert " yes" in shown
-        assert "its certificate is not accepted" in await _check("--worker", sim.url)
-
-
-async def _check(*flags: str) -> str:
-    return (await asyncio.to_thread(run, "check", *flags)).stdout
+        for flags, shown in (
+            (("--worker-ca-file", str(authority.file)), " yes"),
+            ((), "its certificate is not accepted"),
+        ):
+            assert shown in (await asyncio.to_thread(run, "check", "--worker", sim.url, *flags)).stdout
