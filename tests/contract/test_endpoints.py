@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-from gateway.settings import Settings
 from gateway.testing.endpoint import EndpointContract
 from tests.contract import probes
 from tests.contract.models.sglang import SglangModel
@@ -49,10 +46,3 @@ class TestVllmAtItsOwnPath(VllmEndpoint):
 
     path = "/inference/v1/generate"
     settings = {"generate_format": "sglang"}
-
-
-def test_setting_comes_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The classes above set the field, a user sets the variable."""
-    assert Settings().generate_format == "sglang"
-    monkeypatch.setenv("DYN_GENERATE_FORMAT", "vllm")
-    assert Settings().generate_format == "vllm"

@@ -1,8 +1,4 @@
-"""A small model of a chat completions route, as a client sees it.
-
-Owns: which replies the engine gives to one request with a stream and without. Must never enter: the format's
-own code.
-"""
+"""A small model of a chat completions route, as a client sees it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A small model of SGLang, written from what its frontend does and not from what the format reads.
-
-Owns: exchanges in both stream modes, and the frontend's merging of events. Must never enter: the format's
-own rules.
-"""
+"""A small model of SGLang, written from what its frontend does and not from what the format reads."""
 
 from __future__ import annotations
 
@@ -33,6 +29,7 @@ PER_TOKEN = (
     "output_token_sampling_logprobs",
     "custom_score",
 )
+SPECULATED = {"spec_verify_ct": 3, "spec_accept_rate": 0.75, "spec_correct_drafts_histogram": [1, 2]}
 CLOCKS = (
     "response_sent_to_client_ts",
     "e2e_latency",
@@ -142,11 +139,7 @@ class Sample:
             if over:
                 array = b"".join(token.to_bytes(4, "little") for token in self.prompt + self.ids)
                 meta["routed_experts"] = base64.b64encode(array + bytes(12)).decode()
-                meta |= {
-                    "spec_verify_ct": 3,
-                    "spec_accept_rate": 0.75,
-                    "spec_correct_drafts_histogram": [1, 2],
-                }
+                meta |= SPECULATED
         meta["dp_rank"] = None
         if over:
             meta["e2e_latency"] = 0.0375

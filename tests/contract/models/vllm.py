@@ -1,8 +1,4 @@
-"""A small model of vLLM's generate endpoint, as a client sees it.
-
-Owns: which replies the engine gives to one request with a stream and without, and how it merges events for a
-slow reader. Must never enter: the format's own code.
-"""
+"""A small model of vLLM's generate endpoint, as a client sees it."""
 
 from __future__ import annotations
 
@@ -45,10 +41,8 @@ ENDINGS = {
     "abort": Ending.CLIENT_ABORT,
 }
 #: What speculative decoding tells, in place of the clock's figures.
-DRAFTS: Json = {
-    "queue_time_ms": None,
-    "speculative_decoding": {"num_spec_steps": 3, "mean_acceptance_length": 1.5},
-}
+SPECULATED = {"num_spec_steps": 3, "mean_acceptance_length": 1.5}
+DRAFTS: Json = {"queue_time_ms": None, "speculative_decoding": SPECULATED}
 #: Keys of a chunk that a slow reader gets from the first of those merged; all else is the last one's.
 FROM_THE_FIRST = ("prompt_token_ids",)
 
@@ -108,15 +102,17 @@ class Asked:
     metrics: Json | None
     samples: list[Sample] = field(default_factory=list)
 
+    def exchange(self, **replies: Any) -> ModelExchange:
+        body = json.dumps(self.body).encode()
+        return ModelExchange(body, self.headers, EVENTS, **replies, volatile=VOLATILE)
+
     def usage(self, tokens: int) -> Json:
         prompt = len(self.prompt)
-        return {
-            "prompt_tokens": prompt,
-            "total_tokens": prompt + tokens,
-            "completion_tokens": tokens,
-            "prompt_tokens_details": self.details,
-            "completion_tokens_details": None,
-        }
+        counts = {"prompt_tokens": prompt, "total_tokens": prompt + tokens, "completion_tokens": tokens}
+        return {**counts, "prompt_tokens_details": self.details, "completion_tokens_details": None}
+
+    def total_usage(self) -> Json:
+        return self.usage(sum(len(sample.tokens) for sample in self.samples))
 
     @property
     def mode(self) -> str:
@@ -134,29 +130,20 @@ class Asked:
 
     def usage_chunk(self) -> Json:
         """Nulls are omitted, at any depth."""
-        usage = without_nulls(self.usage(sum(len(sample.tokens) for sample in self.samples)))
+        usage: Json = {"request_id": self.request_id, "usage": without_nulls(self.total_usage())}
         metrics = {} if self.metrics is None else {"metrics": without_nulls(self.metrics)}
-        return {
-            "request_id": self.request_id,
-            "usage": usage,
-            **metrics,
-            "output_mode": self.mode,
-            "choices": [],
-        }
+        return {**usage, **metrics, "output_mode": self.mode, "choices": []}
 
     def unary(self) -> Json:
         return {
             "request_id": self.request_id,
             "model": MODELS[self.body.get("model")],
             "created": 1795950877,
-            "usage": self.usage(sum(len(sample.tokens) for sample in self.samples)),
-            "prompt_logprobs": None,
-            "prompt_token_id_logprobs": None,
+            "usage": self.total_usage(),
+            **dict.fromkeys(("prompt_logprobs", "prompt_token_id_logprobs", "mm_placeholders")),
             "prompt_token_ids": self.prompt if self.body.get("return_token_ids") else None,
-            "mm_placeholders": None,
             "metrics": self.metrics,
-            "kv_transfer_params": None,
-            "ec_transfer_params": None,
+            **dict.fromkeys(("kv_transfer_params", "ec_transfer_params")),
             "output_mode": self.mode,
             "choices": [sample.choice(0, len(sample.tokens), last=True) for sample in self.samples],
         }
@@ -188,10 +175,7 @@ def exchanges(draw: DrawFn) -> ModelExchange:
     if asked.include_usage:
         chunks.append(asked.usage_chunk())
     reasons = tuple(sample.finish for sample in asked.samples)
-    return ModelExchange(
-        body=json.dumps(asked.body).encode(),
-        headers=asked.headers,
-        stream_head=EVENTS,
+    return asked.exchange(
         stream=(*map(event, chunks), DONE),
         unary_head=ReplyHead(200, [DATE, (b"content-type", b"application/json")]),
         unary=compact(asked.unary()),
@@ -199,7 +183,6 @@ def exchanges(draw: DrawFn) -> ModelExchange:
         prompt_tokens=len(asked.prompt) if asked.include_usage else None,
         finish_reasons=reasons,
         ending=ending(reasons),
-        volatile=VOLATILE,
     )
 
 
@@ -208,10 +191,7 @@ def failed(asked: Asked, chunks: list[Json], error: tuple[int, str, str]) -> Mod
     code, kind, message = error
     envelope = {"error": {"message": message, "type": kind, "param": None, "code": code}}
     choices = [chunk["choices"][0] for chunk in chunks]
-    return ModelExchange(
-        body=json.dumps(asked.body).encode(),
-        headers=asked.headers,
-        stream_head=EVENTS,
+    return asked.exchange(
         stream=(*map(event, chunks), b"data: %b\n\n" % json.dumps(envelope).encode(), DONE),
         unary_head=ReplyHead(code, [DATE, (b"content-type", b"application/json")]),
         unary=compact(envelope),
@@ -219,7 +199,6 @@ def failed(asked: Asked, chunks: list[Json], error: tuple[int, str, str]) -> Mod
         prompt_tokens=None,
         finish_reasons=tuple(reason for choice in choices if (reason := choice["finish_reason"])),
         ending=Ending.ERROR_EVENT,
-        volatile=VOLATILE,
     )
 
 

@@ -1,7 +1,4 @@
-"""Heads and spellings that the models of all engines share.
-
-Owns: what every engine sends alike. Must never enter: a format's own code.
-"""
+"""Heads and spellings that the models of all engines share."""
 
 from __future__ import annotations
 
