@@ -273,7 +273,10 @@ async def test_head_is_answered_without_following() -> None:
         assert reply.status_code == 200
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert followers(rigged.app.fleet) == 0
-        # A connection header does not contradict itself.
+
+
+async def test_connection_header_does_not_contradict_itself() -> None:
+    async with rig() as rigged:
         async with asking(rigged, ("connection", "close")) as watcher:
             lines = (await watcher.head()).lower().split(b"\r\n")
         assert [line for line in lines if line.startswith(b"connection:")] == [b"connection: close"]

@@ -60,15 +60,23 @@ async def test_no_worker_is_a_503_and_one_without_a_reply_a_502() -> None:
         reply = await of.gateway.client.get("/model_info")
         assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
         assert reply.json()["error"]["code"] == "no_worker"
-        for query in ("?session_id=x", "", "?session_id="):  # the end of any session succeeds
-            reply = await of.post(f"/finish_session{query}")
-            assert (reply.status_code, reply.json()["status"]) == (200, "ok")
     async with fleet("sglang") as of:
-        reply = await of.gateway.client.head("/model_info")
-        assert (reply.status_code, reply.content) == (200, b"")
         of.sims[0].behave(Drop(), path="/model_info")
         reply = await of.gateway.client.get("/model_info")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "no_answer")
+
+
+async def test_head_is_answered_without_a_body() -> None:
+    async with fleet("sglang") as of:
+        reply = await of.gateway.client.head("/model_info")
+        assert (reply.status_code, reply.content) == (200, b"")
+
+
+async def test_end_of_any_session_succeeds() -> None:
+    async with fleet() as of:
+        for query in ("?session_id=x", "", "?session_id="):
+            reply = await of.post(f"/finish_session{query}")
+            assert (reply.status_code, reply.json()["status"]) == (200, "ok")
 
 
 def script_versions(sims: Sequence[SimServer]) -> None:

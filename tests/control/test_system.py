@@ -101,9 +101,7 @@ async def test_head_is_answered_like_get_without_a_body(path: str) -> None:
         ("usable", "Not all processes have a usable worker yet"),
     ],
 )
-async def test_not_ready_before_all_processes_served_once_and_have_a_worker(
-    missing: str, message: str
-) -> None:
+async def test_not_ready_before_all_processes_served_and_have_a_worker(missing: str, message: str) -> None:
     """Later, a process that restarts changes nothing: the others serve."""
     world, others = World(), others_of()
     world.add("http://a:1")

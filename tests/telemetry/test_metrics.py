@@ -276,12 +276,7 @@ async def test_number_of_models_is_bounded_and_no_sum_decreases(metrics: Telemet
     names = [f"adapter-{number}" for number in range(MODELS_LIMIT)]
     count(metrics, *(completed(stream=True, model=name, worker="http://w:1") for name in ["m", *names]))
     metrics.metrics.started(dispatched(model="adapter-1"))
-    sums = (
-        "requests_total",
-        "requests_started_total",
-        "output_tokens_total",
-        "request_duration_seconds_count",
-    )
+    sums = "requests_total requests_started_total output_tokens_total request_duration_seconds_count".split()
     before = [total(metrics, name) for name in sums]
     tasks = Tasks()
     tasks.spawn(metrics.metrics.watch_loop(lambda: [worker("http://w:1")]), "test")
@@ -298,11 +293,7 @@ def test_scrape_takes_a_bounded_number_of_calls_for_each_worker() -> None:
     fleet = [worker(f"http://10.0.{i // 256}.{i % 256}:3000") for i in range(512)]
     metrics = Telemetry(CurrentValues(lambda: fleet))
     for member in fleet:
-        count(
-            metrics,
-            completed(worker=member.url),
-            failed(Cancelled("x"), dispatched(worker=member.url)),
-        )
+        count(metrics, completed(worker=member.url), failed(Cancelled("x"), dispatched(worker=member.url)))
     assert sum(key[0] == "worker_requests_total" for key in scrape(metrics)) == 1024
     assert calls_of(metrics.render) < 50 * len(fleet)
 
