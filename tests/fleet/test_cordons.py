@@ -13,7 +13,6 @@ from gateway.fleet.cordons import (
     MAX_WAIT_SECONDS,
     Cordons,
     paused,
-    paused_parts,
     weights_allowed,
 )
 from gateway.fleet.states import CordonSource, WorkerState
@@ -37,16 +36,12 @@ def cordons_of(record: WorkerRecord | None = None, least: str | None = None) -> 
     return Cordons(fleet, MemoryStore()), fleet.workers[0]
 
 
-def without_workers() -> Cordons:
-    return Cordons(fleet_of(), MemoryStore())
-
-
 def present(url: str, *reasons: str) -> Updates:
     return {(url, reason): Versioned(7, "a", True) for reason in reasons}
 
 
-def removed(url: str, *reasons: str) -> Updates:
-    return {(url, reason): Versioned(8, "b", False) for reason in reasons}
+def removed(url: str, reason: str) -> Updates:
+    return {(url, reason): Versioned(8, "b", False)}
 
 
 # -- what they mean
@@ -87,7 +82,7 @@ async def test_worker_that_joins_is_cordoned_by_entries_that_are_older_than_it()
 
 async def test_write_after_a_restart_is_later_than_what_the_store_kept_from_before() -> None:
     """So a resume that was written while the store was away counts."""
-    before, after, worker = without_workers(), *cordons_of()
+    (before, _), (after, worker) = cordons_of(), cordons_of()
     await before.write({(URL, PAUSE): True})
     await after.write({(URL, PAUSE): False})
     after.merge_store(before.entries)
@@ -120,14 +115,11 @@ async def test_dismissal_by_a_peer_names_the_members_that_it_is_about() -> None:
 # -- pauses
 
 
-def test_parts_are_those_of_one_kind() -> None:
-    reasons = {paused("memory", "a:b"), paused("generation", "generation"), BY_OWNER}
-    assert paused_parts(reasons, "memory") == {"a:b"}
-
-
 async def test_worker_is_cordoned_until_every_kind_and_part_is_resumed() -> None:
     cordons, worker = cordons_of()
-    await cordons.pause([worker], "memory", {"weights", "kv_cache"})
+    assert await cordons.pause([worker], "memory", {"weights"}) == {worker: {"weights"}}
+    added = await cordons.pause([worker], "memory", {"weights", "kv_cache"})
+    assert added == {worker: {"kv_cache"}}, "a call which fails takes back no more than that"
     await cordons.pause([worker], "generation", {"generation"})
     assert worker.reason == "paused through the gateway: generation, memory"
     await cordons.resume(worker, "memory", {"weights"})
@@ -135,18 +127,11 @@ async def test_worker_is_cordoned_until_every_kind_and_part_is_resumed() -> None
     assert worker.state is WorkerState.CORDONED
     await cordons.resume(worker, "memory", {"kv_cache", "other"})
     assert worker.usable
-    await cordons.pause([worker], "memory", {"of_its_own"})
+    await cordons.pause([worker], "memory", {"of:its:own"})
     await cordons.resume(worker, "memory", {"weights"})
     assert worker.state is WorkerState.CORDONED
     await cordons.resume(worker, "memory", {"weights"}, every=True)
     assert worker.usable
-
-
-async def test_pause_returns_what_it_added() -> None:
-    """So a call which fails takes back no more than that."""
-    cordons, worker = cordons_of()
-    assert await cordons.pause([worker], "memory", {"weights"}) == {worker: {"weights"}}
-    assert await cordons.pause([worker], "memory", {"weights", "kv_cache"}) == {worker: {"kv_cache"}}
 
 
 async def test_pause_that_arrives_after_a_later_resume_cordons_nothing() -> None:
@@ -213,7 +198,7 @@ async def test_cordons_of_the_first_that_departed_end_when_too_many_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MAX_DEPARTED", 1)
-    cordons = without_workers()
+    cordons = Cordons(fleet_of(), MemoryStore())
     for url in (URL, OTHER):
         await cordons.write({(url, BY_OWNER): True})
         cordons.on_record_removed(WorkerRecord(url))
@@ -222,7 +207,7 @@ async def test_cordons_of_the_first_that_departed_end_when_too_many_wait(
 
 async def test_cordons_that_a_peer_sends_after_their_worker_departed_do_not_wait_forever() -> None:
     """The peer paused it a moment before its record was removed. A dismissal waits for no one."""
-    cordons = without_workers()
+    cordons = Cordons(fleet_of(), MemoryStore())
     cordons.receive({**present(URL, GENERATION), **present(OTHER, DISMISSED)})
     await asyncio.sleep(MAX_WAIT_SECONDS - 1)
     cordons.receive(present(URL, PAUSE))

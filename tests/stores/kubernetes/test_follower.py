@@ -195,11 +195,16 @@ async def test_error_event_with_code_410_leads_to_a_list(
     assert reader.store.healthy and not caplog.records
 
 
-async def test_410_to_every_watch_is_answered_with_growing_delays(site: Site) -> None:
+async def test_watch_that_ends_at_once_is_not_repeated_without_a_delay(site: Site) -> None:
+    """Nor is one that is answered 410 each time."""
+    site.server.watch_limit = 0
+    store = site.read(timing=delayed(first=30)).store
+    await until(lambda: "as soon as it began" in store.reason)
+    await stays(lambda: len(site.server.asked) == 2)
     site.server.garbage = b'{"type":"ERROR","object":{"code":410,"reason":"Expired"}}\n'
     reader = site.read(timing=delayed(first=30, longest=30))
-    await until(lambda: len(site.server.lists) == 2)
-    await stays(lambda: len(site.server.lists) == 2 and reader.resets <= 2)
+    await until(lambda: len(site.server.lists) == 3)
+    await stays(lambda: len(site.server.lists) == 3 and reader.resets <= 2)
 
 
 async def test_fleet_stays_as_it_is_known_during_an_outage(
@@ -223,33 +228,18 @@ async def test_fleet_stays_as_it_is_known_during_an_outage(
     assert reader.resets == len(site.server.lists) == 1
 
 
-async def test_dead_connection_is_closed_once_its_watch_is_overdue(
+async def test_dead_connection_is_closed_once_its_watch_or_an_answer_is_overdue(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No change is missed."""
-    reader = await site.follow(timing=replace(QUICK, watch=0.02, slack=0.1))
+    reader = await site.follow(timing=replace(QUICK, watch=0.02, slack=0.1, answer=0.1))
     site.server.silent = True
     put_pods(site, 1)
     await until(lambda: "stopped responding" in caplog.text)
+    await until(lambda: "did not answer within 0.1 s" in reader.store.reason)
     site.server.silent = False
     await reader.knows(ONE)
     assert reader.resets == 1
-
-
-async def test_request_without_an_answer_times_out(site: Site) -> None:
-    site.server.silent = True
-    store = site.read(timing=replace(QUICK, answer=0.1)).store
-    await until(lambda: "did not answer within 0.1 s" in store.reason)
-    site.server.silent = False
-    await until(lambda: store.healthy)
-
-
-async def test_watch_that_ends_at_once_is_a_failure(site: Site) -> None:
-    """It is not repeated without a delay."""
-    site.server.watch_limit = 0
-    store = site.read(timing=delayed(first=30)).store
-    await until(lambda: "as soon as it began" in store.reason)
-    await stays(lambda: len(site.server.asked) == 2)
 
 
 @pytest.mark.parametrize("garbage", [b"not json\n", b"[]\n", b'{"type": "ERROR"}\n', b"\xff\n"])
