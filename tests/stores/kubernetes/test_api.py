@@ -63,12 +63,11 @@ async def test_no_redirect_is_followed_and_no_proxy_used(site: Site, monkeypatch
 
 async def test_url_of_the_server_may_have_a_path_and_an_invalid_one_is_unreachable(site: Site) -> None:
     """As managers of several clusters use it."""
-    for url, failure in (
-        (f"{site.server.url}/k8s/clusters/c-1/", "404"),
-        (f"http://{'x' * 70}.example", "cannot be reached"),
-    ):
+    managed = ApiServerAccess(f"{site.server.url}/k8s/clusters/c-1/", site.token, site.certificates)
+    invalid = ApiServerAccess(f"http://{'x' * 70}.example")
+    for access, failure in ((managed, "404"), (invalid, "cannot be reached")):
         with pytest.raises(Failure, match=failure):
-            await page(ApiServerAccess(url, site.token, site.certificates))
+            await page(access)
     assert [asked.path for asked in site.server.asked] == ["/k8s/clusters/c-1/api/v1/pods"]
 
 
