@@ -1,4 +1,4 @@
-"""The report lists results and missing targets, and is the same after it was written and read."""
+"""The report lists results, verdicts and missing targets, and is the same after it was written and read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import report as reports
+from benchmarks import verdicts
 from benchmarks.bounds import Bound
 from benchmarks.curves import Curve
+from benchmarks.loads import Figure
 from tests.benchmarks.support import report, result
 
 
@@ -72,3 +74,22 @@ def test_later_run_replaces_its_rows_and_keeps_the_others() -> None:
     assert first.table["unary"].values["gateway"] == 70
     assert set(first.table) == {"unary", "prompt"}
     assert first.command == ["make bench", "make bench ARGS=..."]
+
+
+def test_each_verdict_is_in_its_list() -> None:
+    bounds = {"a": Bound("a", "memory", 12.0, "KiB", 40), "b": Bound("b", "exit", 0.2, "s")}
+    curves = {"c": Curve("c", "A request", "others", "us", [(1, 10.0), (9, 50.0)], others=True)}
+    text = verdicts.lists(report(table={"unary": result(ours=90)}, bounds=bounds, curves=curves))
+    bad, good = text.split("**Holds:**")
+    assert "* unary, 1 token, 32 connections, pure Python: 1.50 x smg; at most 1 x the best router" in bad
+    assert "* A request: 10 to 50 us, exponent" in bad
+    assert "* memory: 12 KiB; at most 40" in good
+    assert "exit" not in text
+    assert "not hold" not in verdicts.lists(report(table={"unary": result(ours=50)})), "an empty list"
+
+
+def test_burst_is_reported_in_the_unit_of_its_bound() -> None:
+    burst = replace(
+        result("burst"), unit=Figure.THROUGHPUT.value, values={"smg": 0.8, "gateway": 1.25}, ratio=1.56
+    )
+    assert "pure Python: 1.25 x direct; " in verdicts.lists(report(table={"burst": burst}))

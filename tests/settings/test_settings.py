@@ -1,4 +1,4 @@
-"""Settings: their sources, and the error for each bad value."""
+"""Settings: their sources, the error for each bad value, and what is said of variables that do nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from gateway.settings import (
     Settings,
     SettingsError,
     WorkerEntry,
+    environment,
     flag_of,
     ignored_variables,
     load_settings,
     variable_of,
 )
+from gateway.settings.buckets import log_spaced
 
 PACKAGE = Path(gateway.__file__).parent
 
@@ -275,3 +277,57 @@ def test_options_of_formats_are_only_those_that_were_chosen() -> None:
     chosen = Settings(sglang_stream_mode="CUMULATIVE", passthrough_engine_errors=True)  # type: ignore[arg-type]
     assert chosen.format_options == {"sglang_stream_mode": "cumulative", "passthrough_engine_errors": "true"}
     assert load_settings({"vocab_size": "32000"}).format_options == {"vocab_size": "32000"}
+
+
+KNOWN = {"DYN_HTTP_PORT"}
+
+
+def test_environment_is_read_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DYN_ODD", "3")
+    assert environment.variables()["DYN_ODD"] == "3"
+    monkeypatch.delenv("DYN_ODD")
+    assert "DYN_ODD" not in environment.variables()
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (["DYN_WORKERS", "DYN_HTTP_PROT", "DYN_HTTP_PORT", "OTHER"], "unknown: DYN_HTTP_PROT, DYN_WORKERS"),
+        (["DYN_MIGRATION_LIMIT", "DYN_ODD"], "unknown: DYN_ODD; not supported here: DYN_MIGRATION_LIMIT"),
+        (["DYN_HTTP_PORT"], None),
+    ],
+)
+def test_variables_that_do_nothing_are_named_in_one_line_those_of_another_frontend_apart(
+    names: list[str], line: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    assert environment.ignored_variables(KNOWN) == (line and f"ignored environment variables: {line}")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "count", "bounds"),
+    [
+        (1, 512, 10, (0, 2, 4, 8, 16, 32, 64, 130, 260, 510)),
+        (50, 128000, 12, (0, 100, 210, 430, 870, 1800, 3600, 7400, 15000, 31000, 63000, 130000)),
+    ],
+)
+def test_bounds_are_log_spaced_with_two_digits(
+    low: float, high: float, count: int, bounds: tuple[float, ...]
+) -> None:
+    assert log_spaced(low, high, count) == bounds
+
+
+def test_bounds_that_coincide_are_given_once() -> None:
+    bounds = log_spaced(1, 1.1, 100)
+    assert len(set(bounds)) == len(bounds)
+    assert list(bounds) == sorted(bounds)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "count"),
+    [(0, 1, 5), (2, 1, 5), (1, 1, 5), (1, float("inf"), 5), (float("nan"), 1, 5), (1, 2, 1), (1, 2, 513)],
+)
+def test_bounds_that_cannot_exist_are_refused(low: float, high: float, count: int) -> None:
+    with pytest.raises(ValueError, match="bound|buckets"):
+        log_spaced(low, high, count)
