@@ -14,19 +14,11 @@ import httpx
 import pytest
 
 from gateway.catalog import Endpoint
-from gateway.errors import GatewayError
 from gateway.formats.contract import (
-    ErrorReply,
-    Ids,
-    Projection,
     Reader,
     ReplyFacts,
-    ReplyHead,
-    UpstreamRequest,
-    WorkerView,
 )
 from gateway.formats.sglang import SglangFormat
-from gateway.formats.sglang.request import SglangRequest
 from gateway.settings import Settings
 from gateway.sim import Drop, SimServer
 from gateway.wiring.app import create_app
@@ -37,37 +29,18 @@ from tests.support.generate import body_of
 Break = Callable[[Any], Any]
 
 
-class Broken(SglangFormat):
-    """Its own format, but for what one of its members returns; like a plugin, it is not compiled."""
-
-    def __init__(self, member: str, wrong: Break) -> None:
-        super().__init__()
-        self._broken = {member: wrong}
-
-    def _spoilt(self, member: str, right: Any) -> Any:
-        return self._broken[member](right) if member in self._broken else right
-
-    def project(self, request: SglangRequest) -> Projection:
-        return self._spoilt("project", super().project(request))  # type: ignore[no-any-return]
-
-    def upstream(self, request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        return self._spoilt("upstream", super().upstream(request, worker, ids))  # type: ignore[no-any-return]
-
-    def render(self, error: GatewayError) -> ErrorReply:
-        return self._spoilt("render", super().render(error))  # type: ignore[no-any-return]
-
-    def reader(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
-        reader = super().reader(request, worker, ids, head)
-        return self._spoilt("reader", BrokenReader(reader, self._spoilt))  # type: ignore[no-any-return]
-
-
 class BrokenReader:
-    def __init__(self, reader: Reader, spoilt: Callable[[str, Any], Any]) -> None:
+    """A reader, but for what one of its members returns; like a plugin's, it is not compiled."""
+
+    def __init__(self, reader: Reader, member: str, wrong: Break) -> None:
         self._reader = reader
-        self._spoilt = spoilt
+        self._wrong = {member: wrong}
         self._finished = False
         self.streaming = reader.streaming
         self.identity = reader.identity
+
+    def _spoilt(self, member: str, right: Any) -> Any:
+        return self._wrong[member](right) if member in self._wrong else right
 
     @property
     def facts(self) -> ReplyFacts:
@@ -85,6 +58,16 @@ class BrokenReader:
 
     def fail(self, error: Any) -> bytes:
         return self._reader.fail(error)
+
+
+def broken(member: str, wrong: Break) -> SglangFormat:
+    """The format, but for what one of its members, or of its readers' members, returns."""
+    format, target, spoil = SglangFormat(), member, wrong
+    if not hasattr(format, member):
+        target, spoil = "reader", lambda reader: BrokenReader(reader, member, wrong)
+    right = getattr(format, target)
+    setattr(format, target, lambda *given: spoil(right(*given)))
+    return format
 
 
 def fact(name: str, value: object) -> Break:
@@ -140,7 +123,7 @@ async def answer(client: httpx.AsyncClient, body: object) -> httpx.Response | No
 async def test_format_that_breaks_its_contract_harms_its_own_request_only(fault: str, stream: bool) -> None:
     """What is not a reply is a 500 in the dialect, or is cut; nothing stays taken, and others are served."""
     body = body_of("sglang", 2, stream)
-    async with SimServer("sglang") as sim, gateway_of(Broken(*FAULTS[fault]), sim.url) as (app, client):
+    async with SimServer("sglang") as sim, gateway_of(broken(*FAULTS[fault]), sim.url) as (app, client):
         reply = await answer(client, body)
         if fault in BEFORE_A_REPLY or (reply is not None and reply.status_code != 200):
             assert reply is not None and reply.status_code == 500
@@ -152,16 +135,16 @@ async def test_format_that_breaks_its_contract_harms_its_own_request_only(fault:
 
 async def test_failure_that_cannot_be_rendered_closes_the_connection() -> None:
     """Else its client would wait until it gives up: what fails then runs in a callback of the worker's."""
-    broken = Broken("render", raises(ZeroDivisionError()))
-    async with SimServer("sglang") as sim, gateway_of(broken, sim.url) as (app, client):
+    format = broken("render", raises(ZeroDivisionError()))
+    async with SimServer("sglang") as sim, gateway_of(format, sim.url) as (app, client):
         sim.behave(Drop())
         assert await answer(client, body_of("sglang", 2)) is None
         assert app.lifecycle.open_exchanges == 0
 
 
 async def test_request_that_cannot_be_made_costs_no_connection() -> None:
-    broken = Broken("upstream", raises(ZeroDivisionError()))
-    async with SimServer("sglang") as sim, gateway_of(broken, sim.url) as (app, client):
+    format = broken("upstream", raises(ZeroDivisionError()))
+    async with SimServer("sglang") as sim, gateway_of(format, sim.url) as (app, client):
         [worker] = app.fleet.workers
         for path, status in (("/good", 200), ("/generate", 500)):
             assert (await client.post(path, json=body_of("sglang", 2))).status_code == status
