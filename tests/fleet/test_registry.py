@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest, NoWorker, Overloaded, UnknownModel
-from gateway.fleet.changes import Changes
+from gateway.fleet.changes import BACKLOG, ChangeKind, Changes, Followers, forget
 from gateway.fleet.registry import Fleet
 from gateway.fleet.roster import candidates, roster_of
 from gateway.fleet.states import USABLE, CordonSource, WorkerEvent, WorkerState
@@ -310,6 +310,32 @@ def test_worker_that_left_causes_no_more_changes(replaced: bool) -> None:
     with fleet.follow() as changes:
         fleet.apply_event(a, WorkerEvent.DIE, "refused a connection")
         assert followed(changes) == []
+
+
+def test_follower_that_stopped_gets_nothing_and_is_not_referenced() -> None:
+    followers = Followers()
+    with pytest.raises(ZeroDivisionError), followers.follow() as changes:
+        raise ZeroDivisionError
+    followers.notify(ChangeKind.JOINED, member("a"))
+    assert changes.empty() and len(followers) == 0
+
+
+def test_full_backlog_is_replaced_by_none() -> None:
+    followers, a = Followers(), member("a")
+    with followers.follow() as slow, followers.follow() as swift:
+        for _ in range(BACKLOG):
+            followers.notify(ChangeKind.STATE, a)
+        assert len(followed(swift)) == BACKLOG
+        followers.notify(ChangeKind.LEFT, a)
+        followers.notify(ChangeKind.JOINED, a)
+        assert slow.get_nowait() is None
+        assert [kind for kind, *_ in followed(slow)] == ["joined"]
+        assert [kind for kind, *_ in followed(swift)] == ["left", "joined"]
+        for _ in range(3 * BACKLOG):
+            followers.notify(ChangeKind.STATE, a)
+            assert slow.qsize() <= BACKLOG
+        forget(slow)
+        assert slow.empty()
 
 
 def weighed(least: str | None, version: str | None) -> tuple[Fleet, Worker]:
