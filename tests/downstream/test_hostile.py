@@ -108,7 +108,6 @@ async def test_disconnect_of_a_client_with_pipelined_requests_frees_the_worker(
 
 
 async def test_client_that_stops_reading_and_then_half_closes_frees_the_worker() -> None:
-    """The unsent part of its reply is dropped."""
     config = SimConfig(max_model_len=2**20, merge_unread=False)
     body = json.dumps(body_of("sglang", 1_000_000, True, rid="s")).encode()
     async with SimServer("sglang", config) as sim, rig(sim.url) as gateway, raw_client(gateway) as client:
@@ -151,7 +150,6 @@ async def test_target_leads_to_the_route_of_its_path(target: str, status: int) -
 
 
 async def test_head_of_a_stream_is_sent_without_a_complete_event() -> None:
-    """The worker sent it with the start of an event whose end never comes."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     async with connected() as (sim, gateway, client):
         sim.behave(Raw(data=head + chunk(b'data: {"text"'), close=False))

@@ -162,7 +162,6 @@ async def test_idle_connection_is_closed_and_one_with_requests_stays_open() -> N
 @pytest.mark.parametrize("code", [503, 529])
 @pytest.mark.parametrize("path", ["/generate", "/gener%61te"])
 async def test_connection_over_the_limit_may_use_routes_that_need_no_worker(path: str, code: int) -> None:
-    """A generate request is refused in its dialect with the overload status, and closed."""
     limits = {"max_connections": 2, "overload_status_code": code}
     async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, **limits) as gateway:
         async with raw_client(gateway) as one, raw_client(gateway) as two:  # and the one of the rig

@@ -132,7 +132,6 @@ def test_bytes_that_are_not_part_of_a_body_are_bounded(start: bytes, endless: by
 @pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
 @pytest.mark.parametrize("chunked", [False, True])
 def test_offer_of_another_protocol_is_ignored(size: int, chunked: bool) -> None:
-    """The request has its body, and the one after it is read as HTTP/1.1."""
     sent = plain(SMALL, *OFFER)
     if chunked:
         lines = "\r\n".join(OFFER).encode() + b"\r\n\r\n"

@@ -49,7 +49,6 @@ async def _live(gateway: Rig, authority: Authority) -> bytes:
 async def test_handshake_has_the_time_limit_of_a_head_and_less_on_a_reserved_connection(
     settings: dict[str, int], count: int, seconds: float, authority: Authority
 ) -> None:
-    """Other clients are served meanwhile."""
     async with secured(authority, **settings) as gateway:
         started = time.monotonic()
         *others, last = await _silent(gateway, count)

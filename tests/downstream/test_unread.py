@@ -43,7 +43,6 @@ async def rest_of(client: RawClient, piece: int = 2**20) -> int:
 async def test_reply_that_is_not_read_is_truncated_and_aborted_at_the_worker(
     kind: str, stream: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is counted and logged as unread, and nothing is buffered for it any more."""
     settings = {"unread_timeout_secs": 2, "access_log": True}
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **settings) as gateway:
         sim.behave(events(400) if stream else HUGE)

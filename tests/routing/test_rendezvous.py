@@ -45,7 +45,6 @@ def test_keys_are_shared_evenly(count: int) -> None:
 
 @given(st.text(), st.integers(1, 12), st.randoms())
 def test_home_depends_on_names_alone(key: str, count: int, chance: Random) -> None:
-    """Not on the gateway, nor on the order in which workers joined."""
     ours, theirs = fleet(count), fleet(count)
     chance.shuffle(theirs)
     assert (
@@ -95,7 +94,6 @@ def home_of(key: str, members: Sequence[Member]) -> Member:
 
 
 def test_key_of_many_requests_is_shared_once_its_home_is_overloaded() -> None:
-    """The same workers take what is beyond the limit."""
     members, place = fleet(8), RendezvousAffinity(1.5).assign
     for _ in range(800):
         place("hot", members, members)[0].in_flight += 1

@@ -95,12 +95,11 @@ async def test_stale_connection_that_was_not_swept_yet_is_not_taken(listener: Li
 async def test_connection_that_its_peer_closed_is_not_taken(listener: Listener) -> None:
     async with pooled(listener) as pool:
         (first, _), (second, second_peer) = [await opened(pool, listener) for _ in range(2)]
-        pool.give_back(first)
-        pool.give_back(second)
+        for connection in (first, second):
+            pool.give_back(connection)
         second_peer.close()
         await until(lambda: not second.usable)
-        assert pool.take() is first
-        assert pool.idle == 0
+        assert pool.take() is first and pool.idle == 0
         first.close()
 
 

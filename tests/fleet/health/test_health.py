@@ -104,7 +104,6 @@ async def test_worker_that_answers_its_probes_is_ready() -> None:
 async def test_worker_that_cannot_serve_is_joining_and_says_why(
     answers: Answers | None, only: str | None, reason: str
 ) -> None:
-    """It is not able to, is no known engine, not the one it was declared to be, or not there."""
     options: Any = {"formats": (ECHO, OTHER), "answer_timeout": 0.02}
     async with probed(answers, declared=only, **options) as (server, worker, _, _):
         if answers is None:
@@ -247,7 +246,6 @@ async def test_worker_is_not_probed_as_often_as_failures_are_reported() -> None:
 
 
 async def test_forgotten_worker_is_not_probed() -> None:
-    """A probe that runs already changes nothing of it."""
     async with ready(interval=0.001, answer_timeout=NEVER) as (server, worker, health, fleet):
         server.answers.clear()  # the next probe hangs
         await until(lambda: server.at_once > 0)
