@@ -35,7 +35,6 @@ class Route:
         return {**self.prompt, "stream": stream, "marker": uuid4().hex, **extra}
 
     def body(self, *, stream: bool = False, **extra: object) -> bytes:
-        """Return such a request as bytes."""
         return json.dumps(self.question(stream=stream, **extra)).encode()
 
     def id_of(self, request: Arrival) -> str:
@@ -95,5 +94,4 @@ ROUTES = (
 
 
 def named(route: Route) -> str:
-    """Return the name of a route for pytest's ``ids``."""
     return f"{route.kind}-{route.path.rpartition('/')[2]}"

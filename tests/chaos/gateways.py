@@ -41,7 +41,6 @@ class Gateway:
             yield made
 
     async def states(self, *workers: Listed) -> list[str]:
-        """Return the states of ``workers``."""
         listed = await self.site.workers()
         return [str(listed[worker.url]["state"]) for worker in workers]
 
@@ -52,7 +51,6 @@ class Gateway:
         return sum(listed[url]["load"] for url in urls)
 
     async def idle(self) -> None:
-        """Return once nothing is in flight."""
 
         async def check() -> bool:
             return await self.in_flight() == 0
@@ -75,7 +73,6 @@ class Gateway:
         return await asyncio.gather(*(one() for _ in range(count)))
 
     async def keys_of(self, route: Route, worker: Worker, count: int) -> list[str]:
-        """Return ``count`` routing keys of ``worker``."""
         found: list[str] = []
         for number in range(50 * count):
             before, key = len(worker.calls), f"key-{number}"
@@ -86,7 +83,6 @@ class Gateway:
         raise AssertionError(f"fewer than {count} keys")
 
     async def metric(self, name: str) -> float:
-        """Return the sum of a metric's samples."""
         text = (await self.client.get("/metrics")).text
         families = text_string_to_metric_families(text)
         return sum(each.value for family in families for each in family.samples if each.name == name)

@@ -29,7 +29,6 @@ class Answers:
 
     @property
     def p99(self) -> float:
-        """Return the 99th percentile of the latencies, in seconds."""
         return self.seconds[int(len(self.seconds) * 0.99) - 1]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.chaos.dialects import GENERATE, ROUTES, Route, named
-from tests.chaos.gateways import Gateway, best_of_five
+from tests.chaos.gateways import Gateway, best_of_five, gateway
 from tests.chaos.worker import Behaviour, begun, good, silent
-from tests.support.gateway import RawClient, until
+from tests.support.gateway import RawClient, eventually, until
 
 #: Seconds within which a worker must notice that a client disconnected: 250 ms, the gateway's promise.
 NOTICE = 0.25
@@ -70,3 +71,37 @@ async def test_five_hundred_clients_that_leave_together_leave_nothing_behind(
         await until(lambda: all(call.gone.is_set() for call in calls))
         await gw.idle()
         assert sum(len(worker.calls) for worker in fleet) == 500
+
+
+@pytest.mark.parametrize("route", GENERATE, ids=named)
+async def test_client_that_leaves_while_no_worker_is_there_is_never_sent_on(
+    tmp_path: Path, route: Route
+) -> None:
+    """The worker registers after the client has disconnected."""
+    async with gateway(tmp_path / "log", "--queue-seconds", "60") as patient:
+
+        async def queued(count: int) -> None:
+            async def check() -> bool:
+                return await patient.metric("dynamo_frontend_held_requests") == count
+
+            await eventually(check)
+
+        client = await RawClient.connect(patient.port)
+        client.request(route.path, route.body())
+        await queued(1)
+        client.leave()
+        await queued(0)
+        async with patient.fleet(route.kind, 1) as (worker,):
+            assert (await patient.ask(route)).status_code == 200
+            assert len(worker.calls) == 1
+
+
+async def test_control_call_whose_caller_left_is_not_repeated(gw: Gateway) -> None:
+    """Each worker got the call once, and its reply does not disturb the next call."""
+    async with gw.fleet("sglang") as fleet:
+        client = await RawClient.connect(gw.port)
+        client.request("/flush_cache", b"")
+        await until(lambda: all(worker.requests_to("/flush_cache") for worker in fleet))
+        client.leave(reset=True)
+        assert (await gw.client.get("/workers")).status_code == 200
+        assert [len(worker.requests_to("/flush_cache")) for worker in fleet] == [1, 1]

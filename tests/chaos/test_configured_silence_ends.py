@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.dialects import DONE, ROUTES, Route, named
-from tests.chaos.gateways import gateway_at, gateway_of_module
+from tests.chaos.gateways import Gateway, gateway_at, gateway_of_module
 from tests.chaos.worker import Behaviour, begun, silent
 from tests.support.gateway import until
 
@@ -46,3 +46,14 @@ async def test_request_ends_with_a_504_or_an_error_event_after_the_configured_si
             assert error.startswith(b'data: {"error"') and done + b"\n\n" == DONE
         else:
             assert reply.status_code == 504 and reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=named)
+async def test_client_may_ask_for_a_shorter_time_by_itself(gw: Gateway, route: Route) -> None:
+    """A header sets the limit where none is configured."""
+    async with gw.fleet(route.kind, 2, silent) as fleet:
+        headers = {"x-request-timeout": "0.5"}
+        reply = await gw.client.post(route.path, json=route.question(), headers=headers)
+        assert reply.status_code == 504
+        (call,) = [call for worker in fleet for call in worker.calls]
+        await until(call.gone.is_set)

@@ -19,13 +19,11 @@ HOPS = {b"keep-alive", b"x-hop", b"upgrade", b"te", b"trailer", b"proxy-connecti
 
 
 async def decorated(call: Call) -> None:
-    """Answer with the headers of an ordinary server."""
     call.added = ADDED
     await good(call)
 
 
 async def failing(call: Call) -> None:
-    """Answer an error with the same headers."""
     call.added = ADDED
     call.reply(b'{"error": {"message": "no"}}', 500)
 

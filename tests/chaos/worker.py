@@ -55,18 +55,15 @@ class Call:
         self.exchange.promise(200, len(body), body[: len(body) // 2])
 
     def stream(self, events: int = 0) -> None:
-        """Send the head of a stream, and its first events."""
         self.exchange.start(extra=self.added)
         for _ in range(events):
             self.event()
 
     def event(self, reason: str | None = None) -> None:
-        """Send the next event, with one more token."""
         self.events += 1
         self._piece(b"data: %b\n\n" % self.route.event(self.id, self.events, reason))
 
     def finish(self, reason: str = "length") -> None:
-        """Send the last event of a stream and its end."""
         self.event(reason)
         self._piece(DONE)
         self.exchange.end()
@@ -76,7 +73,6 @@ class Call:
         self.exchange.write(data)
 
     def reset(self) -> None:
-        """Reset the connection."""
         self.exchange.cut(reset=True)
 
 
@@ -121,7 +117,6 @@ class Worker(SimServer):
         self._tasks = Tasks()
 
     def requests_to(self, path: str) -> list[Arrival]:
-        """Return the requests to ``path``."""
         return [request for request in self.all_requests if request.target == path.encode()]
 
     async def start(self) -> None:

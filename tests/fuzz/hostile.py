@@ -90,7 +90,6 @@ def mutated(draw: DrawFn, seeds: Sequence[bytes]) -> bytes:
 
 
 def random_cuts(size: int) -> SearchStrategy[list[int]]:
-    """Return positions between the reads of ``size`` bytes."""
     return st.lists(st.integers(1, max(1, size - 1)), max_size=8)
 
 

@@ -42,8 +42,6 @@ class Served:
 
 
 class _Application:
-    """Reads each request to its end and replies 200."""
-
     def __init__(self) -> None:
         self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()

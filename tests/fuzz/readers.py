@@ -126,7 +126,6 @@ def _judge_facts(facts: ReplyFacts, *, complete: bool) -> None:
 
 
 def targets() -> list[Target[Any]]:
-    """Return one target for each dialect."""
     return [
         Target(f"reply-{name}", partial(read, dialect), partial(judge, dialect))
         for name, dialect in _dialects().items()

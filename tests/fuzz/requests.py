@@ -61,7 +61,6 @@ def _parsed(format: Any, body: bytes, *, in_steps: bool = False) -> Parsed:
 
 
 def _last(steps: Generator[None, None, Any]) -> Any:
-    """Return the result of ``steps``."""
     try:
         while True:
             next(steps)
@@ -121,7 +120,6 @@ def _members(body: bytes) -> list[tuple[str, Any]] | None:
 
 
 def targets() -> list[Target[Any]]:
-    """Return one target for each format."""
     members = {"sglang": "rid", "vllm": ""}
     formats = load_formats()
     return [

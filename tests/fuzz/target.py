@@ -38,5 +38,4 @@ class Target(Generic[T]):
             )
 
     def corpus(self) -> list[Path]:
-        """Return the files of kept inputs, sorted by name."""
         return sorted((CORPUS / self.name).iterdir())

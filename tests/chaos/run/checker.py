@@ -34,8 +34,6 @@ class Breach:
 
 
 class Case:
-    """The records of a run, indexed by request."""
-
     def __init__(self, books: Books) -> None:
         self.books = books
         self.records = {record.marker: record for record in books.records}
@@ -204,7 +202,6 @@ KINDS = ("lost", "duplicated", "orphaned", "dressed up", "cut short", "miscounte
 
 
 def check(books: Books) -> list[Breach]:
-    """Return all broken promises."""
     case = Case(books)
     return [breach for each in CHECKS for breach in each(case)]
 

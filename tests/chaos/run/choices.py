@@ -91,7 +91,6 @@ class Choice:
 
 
 def choices(seed: str, profile: Profile = PROFILES["chaos"]) -> Iterator[Choice]:
-    """Yield choices without end."""
     choice = Random(seed)
     names, weights = tuple(profile.weights), tuple(profile.weights.values())
     while True:

@@ -46,7 +46,6 @@ def body_of(
 
 
 def abort_of(kind: str, id: str) -> bytes:
-    """Return the body of an abort call."""
     return json.dumps({"rid": id} if kind == SGLANG else {"request_ids": [id]}, ensure_ascii=False).encode()
 
 

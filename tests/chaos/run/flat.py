@@ -38,6 +38,5 @@ class Series:
 
     @property
     def summary(self) -> str:
-        """Return the verdict as text."""
         word = "flat" if self.flat else "NOT FLAT"
         return f"mean {self.mean:.4g}{self.unit}, {self.growth:+.2g}{self.unit} over the run: {word}"

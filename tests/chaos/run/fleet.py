@@ -41,7 +41,6 @@ class Workers:
             self._processes.wait(f"worker-{number}-1", process, self.ports[number], "/_sim/stats")
 
     def begin(self, fault: Fault) -> None:
-        """Start a fault at its worker."""
         number, process = fault.worker, self._running[fault.worker]
         if fault.what == KILL:
             process.kill()
@@ -60,7 +59,6 @@ class Workers:
             self._tell(number, {"do": "mood", "mood": fault.what, "times": times})
 
     def end(self, fault: Fault) -> None:
-        """End a fault."""
         number, process = fault.worker, self._running[fault.worker]
         if fault.what == KILL:
             self._running[number] = self._start(number)
@@ -81,7 +79,6 @@ class Workers:
         return sum(each["running"] + each["waiting"] for each in stats)
 
     def books(self) -> tuple[list[WorkerMilestone], list[WorkerAbort]]:
-        """Return the records of all workers."""
         paths = [self._book(life.worker, life.life) for life in self.lives]
         milestones = [each for path in paths for each in read(path, WorkerMilestone)]
         return milestones, [each for path in paths for each in read(path, WorkerAbort)]

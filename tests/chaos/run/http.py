@@ -43,7 +43,6 @@ class Connection:
         self._writer.write(data)
 
     async def head(self) -> Head:
-        """Return the head of the next reply."""
         try:
             text = await self._reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError) as error:
@@ -76,16 +75,7 @@ class Connection:
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ValueError) as error:
             raise Broken(f"the body broke off: {type(error).__name__}") from error
 
-    async def ended(self) -> None:
-        """Return when the gateway has closed the connection."""
-        try:
-            while await self._reader.read(_ROOM):
-                pass
-        except OSError:
-            pass
-
     def leave(self, *, reset: bool) -> None:
-        """Disconnect with a FIN or a RST."""
         if reset and (sock := self._writer.get_extra_info("socket")) is not None and sock.fileno() >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._writer.transport.abort()

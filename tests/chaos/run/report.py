@@ -22,7 +22,6 @@ _LISTED, _MOST = 40, 12
 
 
 def parser(name: str, about: str, minutes: float) -> argparse.ArgumentParser:
-    """Return the parser of the options that all runs have."""
     made = argparse.ArgumentParser(prog=f"python -m {name}", description=about)
     made.add_argument("--minutes", type=float, default=minutes, help="how long it may take, about")
     made.add_argument("--seed", default=str(random.randrange(10**6)), help="choices of an earlier run")
@@ -54,7 +53,6 @@ def write_page(part: str, content: str) -> None:
 
 
 def summary(seed: str, case: Case, faults: Sequence[Fault], breaches: Sequence[Breach]) -> dict[str, Any]:
-    """Return all figures of a run."""
     books, kinds = case.books, Counter(breach.kind for breach in breaches)
     times = sorted(notices(case)) or [0.0]
     half, most = (round(1000 * times[len(times) * share // 100]) for share in (50, 99))

@@ -99,7 +99,6 @@ class Rig:
         return {name: watch.total(found, name) for name in GAUGES}
 
     def memory(self) -> int:
-        """Return the gateway's memory in bytes."""
         return procfs.resident(self.gateway.pid)
 
     def books(self, memory_before: int, sockets: tuple[int, int]) -> Books:

@@ -35,7 +35,6 @@ class Samples:
         self.taken: list[tuple[float, ...]] = []
 
     def take(self, at: float) -> None:
-        """Take one sample, ``at`` seconds after the start."""
         pid, now, before = self._rig.gateway.pid, watch.counters(self._rig.port), self._lag
         self._lag = self._lags(now)
         seconds, count = (after - earlier for after, earlier in zip(self._lag, before, strict=True))
@@ -49,7 +48,6 @@ class Samples:
         return min(WARM_UP * self.taken[-1][0], LONGEST_WARM_UP)
 
     def series(self, start: float) -> list[Series]:
-        """Return all series from ``start`` on."""
         taken = [sample for sample in self.taken if sample[0] >= start]
         return [
             Series(name, unit, [(sample[0], sample[place]) for sample in taken], share, least)

@@ -68,6 +68,5 @@ def total(found: Counters, name: str, **labels: str) -> float:
 
 
 def access_lines(log: Path) -> list[dict[str, Any]]:
-    """Return the access log lines within the output of a gateway."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("{")]
     return [found for line in lines if "outcome" in (found := json.loads(line))]
