@@ -52,22 +52,6 @@ async def test_watch_continues_where_a_restart_broke_it_off(member: Member, open
     assert watched.resets == 1
 
 
-async def test_server_that_hangs_counts_as_an_outage(member: Member, opened: Opened) -> None:
-    """Its connections stay open; the fleet stays as it is known."""
-    store, other = opened(member.url), opened(member.url)
-    async with watching(store) as watched:
-        await other.put(ONE)
-        await watched.knows(ONE.url)
-        await turns(store, healthy=True)
-        member.send(SIGSTOP)
-        await turns(store, healthy=False)
-        assert watched.urls == {ONE.url}
-        member.send(SIGCONT)
-        await turns(store, healthy=True)
-        await other.put(TWO)
-        await watched.knows(ONE.url, TWO.url)
-
-
 async def test_write_during_an_outage_fails_at_its_deadline(member: Member, opened: Opened) -> None:
     """The message names the server."""
     assert WRITE_TIMEOUT < 1

@@ -253,16 +253,6 @@ async def test_watch_with_invalid_events_is_repeated(site: Site, garbage: bytes)
     await reader.knows(ONE)
 
 
-async def test_event_with_an_unexpected_structure_is_ignored(site: Site) -> None:
-    reader = await site.follow()
-    events: list[Object] = [{"type": "SOMETHING"}, {"type": "ADDED"}, {"type": "ADDED", "object": 3}]
-    for event in (*events, {"type": ""}):
-        site.server.emit(event)
-    put_pods(site, 1)
-    await reader.knows(ONE)
-    assert len(site.server.watches) == 1
-
-
 async def test_retry_after_of_a_busy_server_is_obeyed(site: Site) -> None:
     """However short the own delays are."""
     site.server.faults = [busy(429, retry_after="1")]
