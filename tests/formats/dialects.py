@@ -32,7 +32,6 @@ class Dialect:
 
     @property
     def life(self) -> tuple[bytes, bytes, bytes]:
-        """The events of a sample of three tokens."""
         return self.event(1), self.event(2), self.event(3, "stop")
 
     def reading(  # noqa: PLR0913 - what a reader is made for
@@ -46,7 +45,6 @@ class Dialect:
         ids: Ids | None = None,
         passthrough_engine_errors: str = "false",
     ) -> Reader:
-        """Return a reader for a reply with this head."""
         body = '{"input_ids":[1],"token_ids":[1],"stream":%s,"sampling_params":{"n":%d}}'
         request = self.format.parse((body % (str(stream).lower(), samples)).encode(), ())
         head = ReplyHead(status, (EVENTS if stream else JSON) if headers is None else headers)

@@ -51,7 +51,6 @@ def records(engine: str, kind: str) -> dict[str, dict[str, Any]]:
 
 
 def run_steps(steps: Generator[Any, None, T]) -> T:
-    """Return the result of work that is done in steps."""
     while True:
         try:
             next(steps)

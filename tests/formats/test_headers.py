@@ -36,6 +36,7 @@ def test_lines_of_one_hop_and_those_named_by_connection_are_dropped_both_ways(
 ) -> None:
     lines = [(b"connection", b"x-b"), (b"connection", named), (dropped, b"1"), (b"x-b", b"1"), *END_TO_END]
     assert to_worker(lines) == to_client(lines) == END_TO_END
+    assert to_worker([(b"connection", b"close"), *END_TO_END]) == END_TO_END
 
 
 @pytest.mark.parametrize(

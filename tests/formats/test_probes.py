@@ -242,6 +242,7 @@ def test_paused_or_sleeping_engine_of_vllm_is_reported_in_development_mode(
         (SGLANG, {"/v1/models": (401, {})}),
         (VLLM, {"/version": NOT_FOUND, "/v1/models": cards("sglang"), GENERATE: NOT_FOUND}),
         (VLLM, {"/version": UNAUTHORIZED, "/v1/models": UNAUTHORIZED, GENERATE: UNAUTHORIZED}),
+        (VLLM, {"/version": VERSION}),
         (VLLM, {"/version": VERSION, "/v1/models": NOT_FOUND, GENERATE: NOT_FOUND}),
         (VLLM, {"/version": VERSION, "/v1/models": cards("sglang"), GENERATE: NOT_FOUND}),
         (VLLM, {"/version": (404, {}), "/v1/models": cards("someone"), GENERATE: (400, {"error": "no"})}),

@@ -23,7 +23,6 @@ VLLM = DIALECTS["vllm"].format
 
 
 def known(projection: Projection, name: str) -> Any:
-    """Return a member of the projection or of its hints."""
     if name in Projection._fields:
         return getattr(projection, name)
     value = getattr(projection.hints(), name)

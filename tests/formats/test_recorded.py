@@ -185,7 +185,6 @@ def test_recorded_stream_joins_to_the_reply_without_one(stream: Name, unary: Nam
 
 
 def test_recordings_hold_pairs_of_every_kind() -> None:
-    """Without pairs the test above would check nothing."""
     assert {name.split("-")[0] for (engine, name), _ in PAIRS if engine == "sglang"} >= {
         "gen",
         "rust",

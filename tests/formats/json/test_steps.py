@@ -65,7 +65,6 @@ WINDOWS = st.sampled_from((13, 16, 33, 64, 1024))
 
 @contextmanager
 def small_windows(size: int) -> Iterator[None]:
-    """Use small windows, so that small bodies are cut like large ones."""
     with (
         mock.patch.object(json_windows, "WINDOW", size),
         mock.patch.object(sglang_big, "STEPWISE_SIZE", 8),

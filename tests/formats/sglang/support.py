@@ -36,12 +36,10 @@ def parsed(body: bytes | dict[str, Any], headers: Headers = ()) -> SglangRequest
 
 
 def same(*names: str) -> Ids:
-    """Return ids that the engine gets as the client named them."""
     return Ids(names, names)
 
 
 def reading(request: dict[str, Any], ids: Ids | None = None) -> Reader:
-    """Return a reader for a reply to this request."""
     asked = parsed(request)
     head = ReplyHead(200, EVENTS if asked.stream else JSON)
     return FORMAT.reader(asked, View(), ids or same("f" * 32), head)
@@ -50,7 +48,6 @@ def reading(request: dict[str, Any], ids: Ids | None = None) -> Reader:
 def document(
     tokens: int = 1, finish: str | dict[str, Any] | None = None, *, rid: str = "a1", **more: Any
 ) -> dict[str, Any]:
-    """Return one sample as the engine describes it."""
     reason = {"type": finish} if isinstance(finish, str) else finish
     meta = {"id": rid, "finish_reason": reason, "prompt_tokens": 3, "completion_tokens": tokens}
     return {"text": "x", "output_ids": [7] * min(tokens, 5), "meta_info": meta | {"cached_tokens": 2}, **more}

@@ -49,7 +49,6 @@ def choice_of(events: Iterable[bytes]) -> dict[str, Any]:
 
 
 def with_choice(tokens: list[int], finish: str | None = None, **more: Any) -> bytes:
-    """An event whose sample has all the engine's keys, those not given being null."""
     keys = {"routed_experts": None, "sampling_mask": None, "weight_versions": None, "logprobs": None, **more}
     event = json.loads(chunk(tokens, finish)[6:])
     event["choices"][0] |= keys
