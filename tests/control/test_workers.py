@@ -143,6 +143,22 @@ async def test_half_of_a_pair_serves_no_request_alone() -> None:
         await becomes(rigged, sim.url, "ready")
 
 
+async def test_invalid_registration_is_refused_with_a_reason() -> None:
+    async with rig() as rigged:
+        for path in ("/workers", "/add_worker"):
+            for content, status, code in (
+                (b"", 400, "invalid_worker"),
+                (b"{", 400, "invalid_json"),
+                (b'{"url": "http://me:secret@a:1"}', 400, "invalid_worker"),
+                (b" " * 200_000, 413, "body_too_large"),
+            ):
+                reply = await rigged.client.post(path, content=content)
+                error = reply.json()["error"]
+                assert (reply.status_code, error["code"]) == (status, code), content[:50]
+                assert error["message"] and "secret" not in reply.text
+        assert rigged.app.fleet.workers == ()
+
+
 async def test_only_allowed_urls_are_registered() -> None:
     allowed = ["http://127.0.0.1:9", "http://127.9.9.9:30000/p", "http://gpu-7.pool:8000"]
     others = ["https://127.0.0.1:9", "http://10.0.0.1:9", "http://localhost:9", "http://gpu-7.pool:8001"]
