@@ -119,3 +119,10 @@ async def test_client_that_is_still_sending_gets_its_last_reply_and_no_reset(
             await client.writer.drain()
         assert (await client.reader.read(-1)).startswith(b"HTTP/1.1 %b " % status)
         client.leave()
+
+
+async def test_connection_close_is_honoured_and_in_the_reply() -> None:
+    async with connected() as (sim, gateway, client):
+        client.request("/generate", SMALL, headers=(("connection", "close"),))
+        answer = await client.reader.read(-1)
+        assert answer.lower().count(b"\r\nconnection: close\r\n") == 1

@@ -293,3 +293,8 @@ async def test_no_worker_ever_has_more_requests_than_allowed() -> None:
             assert all(worker.in_flight <= 3 for worker in workers)
         names = [int(name) for name in it.names]
         assert names == sorted(names) and it.queue.waiting == 0
+
+
+async def test_queue_is_off_without_seconds_and_slots() -> None:
+    assert not Stage(seconds=0).queue.enabled
+    assert Stage(seconds=0.1).queue.enabled and Stage(seconds=0, most=1).queue.enabled
