@@ -49,19 +49,3 @@ async def test_cancelled_step_is_not_made() -> None:
     pacer.stop()
     await asyncio.sleep(0.005)
     assert made == []
-
-
-async def test_step_may_ask_for_another() -> None:
-    """Without a delay, once per turn of the loop."""
-    pacer, turns, over = Pacer(), list[int](), asyncio.Event()
-
-    def step() -> None:
-        turns.append(len(turns))
-        if len(turns) < 5:
-            pacer.after(0, step)
-        else:
-            over.set()
-
-    step()
-    await over.wait()
-    assert turns == [0, 1, 2, 3, 4]

@@ -66,7 +66,7 @@ async def test_log_keeps_only_so_many() -> None:
         assert len(sim.log) == 2
         await sim.finished(3)
         with pytest.raises(LookupError, match="log_limit"):
-            await sim.finished(1)
+            await sim.finished(2)
 
 
 async def test_log_and_counts_are_served_over_http() -> None:

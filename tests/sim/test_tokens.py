@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,8 +62,3 @@ def test_logprobs_fall_with_the_rank() -> None:
     assert len({token for token, _ in top}) == 20
     assert [value for _, value in top] == sorted((value for _, value in top), reverse=True)
     assert all(value <= 0 for _, value in top)
-
-
-def test_negative_ids_cannot_be_packed() -> None:
-    with pytest.raises(OverflowError):
-        tokens.pack([-1])
