@@ -18,7 +18,7 @@ from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
 from gateway.fleet.states import REASON_UPDATES, TRANSITIONS, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
-from gateway.fleet.worker import Worker
+from gateway.fleet.worker import FOREVER, Vitals, Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.write_batch import WriteBatch
@@ -189,7 +189,8 @@ class Fleet:
     def _on_dead(self, worker: Worker) -> None:
         """Forget what was known of the process: the next process shares none of it."""
         incarnation, worker.incarnation = worker.incarnation, object()
-        worker.reported, worker.foreign_requests, worker.vitals.load_request = None, 0, 0
+        worker.reported, worker.foreign_requests = None, 0
+        worker.vitals, worker.on_trial, worker.occupancy = Vitals(), False, worker.in_flight
         self._on_death(incarnation)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
@@ -283,6 +284,10 @@ class Fleet:
         else:
             worker = self._policy.pick(workers) if len(workers) > 1 else workers[0]
         worker.in_flight += 1
+        worker.occupancy += 1
+        if worker.on_trial and worker.state is WorkerState.READY:
+            worker.vitals.ejected_until = FOREVER
+            self.apply_event(worker, WorkerEvent.FULL, "it has a trial request after failed replies")
         return worker
 
     def eligible(
@@ -311,6 +316,7 @@ class Fleet:
     def release(self, worker: Worker) -> None:
         """End a lease. A draining worker whose last lease ends leaves the fleet."""
         worker.in_flight -= 1
+        worker.occupancy -= 1
         if self._on_release is not None:
             self._on_release()
         if worker.state is WorkerState.DRAINING and not worker.in_flight:

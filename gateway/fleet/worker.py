@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.quotas import Quotas
+from gateway.fleet.replies import ReplyHistory
 from gateway.fleet.states import USABLE, CordonSource, WorkerState
 from gateway.formats.contract import ANY_OF
 from gateway.formats.optional import WorkerLoad
@@ -21,7 +22,10 @@ from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
 from gateway.upstream.pool import Pool
 
-_NEVER = float("-inf")
+#: A monotonic time in the past of every other one.
+NEVER = float("-inf")
+#: The end of an ejection while a trial request runs.
+FOREVER = float("inf")
 #: ``Worker.allowed_weights`` of a worker that was not uncordoned with too old weights.
 NO_WEIGHTS = object()
 
@@ -43,21 +47,47 @@ def id_of(url: str) -> str:
 class Vitals:
     """What probes and replies have shown of a worker's health."""
 
-    __slots__ = ("busy_until", "failed_probes", "last_reply_at", "load_request")
+    __slots__ = (
+        "busy_until",
+        "compared_at",
+        "ejected_until",
+        "ejections",
+        "failed_probes",
+        "held_places",
+        "last_reply_at",
+        "load_request",
+        "not_ready_since",
+        "refusals",
+        "replies",
+    )
 
     def __init__(self) -> None:
         #: Failed probes in a row.
         self.failed_probes = 0
-        #: Monotonic time of the last tokens or complete reply; a recent one makes a health probe unnecessary.
-        self.last_reply_at = _NEVER
+        #: Monotonic time of the last tokens or good reply; a recent one makes up for a failed probe.
+        self.last_reply_at = NEVER
         #: Monotonic time; until then a good probe leaves the worker busy, as it answered 429 or 503.
-        self.busy_until = _NEVER
+        self.busy_until = NEVER
+        #: How often in a row it answered 429 or 503.
+        self.refusals = 0
         #: Index of the request for its load that it answers; it did not answer those before.
         self.load_request = 0
+        #: Monotonic time since when its health probes report that it takes no requests; None: it takes them.
+        self.not_ready_since: float | None = None
+        self.replies = ReplyHistory()
+        #: How often in a row it was ejected (gateway.fleet.health.outliers), and the monotonic time until
+        #: which no probe makes it ready; without end during a trial request.
+        self.ejections = 0
+        self.ejected_until = NEVER
+        #: Monotonic time of the last comparison with other workers.
+        self.compared_at = NEVER
+        #: Failed replies that still count in ``Worker.occupancy``.
+        self.held_places = 0
 
 
 class Worker:
-    """One worker. ``in_flight`` counts the leases of this gateway and is exact.
+    """One worker. ``in_flight`` counts the leases of this gateway and is exact; ``occupancy`` adds the failed
+    replies that still hold a place. While ``on_trial`` it gets one request at a time.
 
     ``infos`` has one entry per format that recognised it, by the format's name. ``incarnation`` is an object
     that is replaced each time the worker is found dead: it tells one process at the URL from the next.
@@ -76,6 +106,8 @@ class Worker:
         "incarnation",
         "infos",
         "foreign_requests",
+        "occupancy",
+        "on_trial",
         "pool",
         "quotas",
         "reason",
@@ -112,6 +144,8 @@ class Worker:
         self.infos: Mapping[str, WorkerInfo] = {}
         self._views: dict[str, View] = {}
         self.in_flight = 0
+        self.occupancy = 0
+        self.on_trial = False
         #: The load that it reported last, and how many of these requests are not this gateway's.
         self.reported: WorkerLoad | None = None
         self.foreign_requests = 0
@@ -135,8 +169,13 @@ class Worker:
 
     @property
     def load(self) -> int:
-        """Requests at the worker: this gateway's now, and those of others when it last reported its load."""
-        return self.in_flight + self.foreign_requests
+        """Its occupancy, and the requests of others when it last reported its load."""
+        return self.occupancy + self.foreign_requests
+
+    @property
+    def in_trial(self) -> bool:
+        """True while it has a trial request."""
+        return self.on_trial and self.vitals.ejected_until == FOREVER
 
     @property
     def weight_version(self) -> str | None:

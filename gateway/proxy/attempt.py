@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import time
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed, UpstreamTimeout
 from gateway.fleet.registry import Fleet
+from gateway.fleet.replies import ReplyOutcome
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Reader, ReplyFacts, ReplyHead
+from gateway.proxy.deadlines import TOTAL
 from gateway.upstream.connection import Connection
+
+#: Statuses by which an engine reports that it accepts no more requests at the moment.
+BUSY_STATUSES = frozenset({429, 503})
 
 
 class NoReply:
@@ -62,7 +67,20 @@ class Attempt:
         """Give back the lease and the connection. ``error`` is what ended it; None: a complete reply."""
         if error is None and self.reusable:
             self.worker.pool.give_back(self.connection)
-            self.worker.vitals.last_reply_at = time.monotonic()
         else:
             self.connection.close()
         fleet.release(self.worker)
+
+    def outcome(self, error: GatewayError | None) -> ReplyOutcome:
+        """Return what it says about the worker. ``error`` is what ended it; None: a complete reply."""
+        if error is not None:
+            if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
+                return ReplyOutcome.BROKEN
+            silent = isinstance(error, UpstreamTimeout) and error.limit != TOTAL
+            return ReplyOutcome.FAILED if silent else ReplyOutcome.UNKNOWN
+        status = self.reader.facts.error_status or self.head.status
+        if status < 400:
+            return ReplyOutcome.GOOD
+        if status in BUSY_STATUSES:
+            return ReplyOutcome.UNKNOWN
+        return ReplyOutcome.FAILED if status >= 500 or status in (401, 403, 404) else ReplyOutcome.REFUSED

@@ -32,7 +32,8 @@ async def feed(live: LiveExchange) -> bytes:  # noqa: C901 - runs for every read
             if interval is None:
                 await connection.changed
             elif await connection.stays_silent(interval):
-                await client.send(b":\n\n")
+                # Without an empty line, which some decoders take for an empty event.
+                await client.send(b":\n")
         data = connection.take()
         if deadlines is not None:
             deadlines.body_received()

@@ -15,35 +15,29 @@ from gateway.downstream.asgi import Receive, Scope, Send
 from gateway.downstream.asgi_client import AsgiClient
 from gateway.downstream.client import Client
 from gateway.errors import (
-    Aborted,
     BodyTimeout,
     Cancelled,
-    ConnectFailed,
     Draining,
     GatewayError,
-    NotReceived,
-    NoWorker,
     OutOfSockets,
     Overloaded,
     drop_tracebacks,
     error_type_of,
 )
 from gateway.exchange import GENERATE, ExchangeEvent
-from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
-from gateway.formats.contract import Ending, UpstreamRequest, header
+from gateway.formats.contract import Ending, header
 from gateway.formats.headers import to_client
 from gateway.formats.json.steps import STEPWISE_SIZE
 from gateway.formats.optional import Stepwise
 from gateway.limits import NO_TIMEOUTS, Timeouts
-from gateway.loop.stepper import in_task
+from gateway.proxy.attempt import BUSY_STATUSES
 from gateway.proxy.context import NO_CONTEXT, read_context
+from gateway.proxy.dispatch import dispatch
 from gateway.proxy.feed import feed
-from gateway.proxy.live import BUSY_STATUSES, LiveExchange
+from gateway.proxy.live import LiveExchange
 from gateway.proxy.services import Services
 from gateway.security.guard import AccessScope, challenge
-from gateway.upstream.connection import Connection
-from gateway.upstream.encode import encode_head
 
 log = logging.getLogger(__name__)
 
@@ -140,56 +134,9 @@ class GenerateHandler:
             services.query_of_death.check(await live.digest_body(), time.monotonic())
         live.claim_ids()
         # 4 lease, 5 open
-        await self._dispatch(live)
+        await dispatch(live)
         # 6 commit, 7 feed, 8 finish; 9, release, is LiveExchange.close
         await self._relay(live)
-
-    async def _lease(
-        self, live: LiveExchange, tried: dict[Worker, object], failure: GatewayError | None
-    ) -> Worker:
-        """Lease a worker that was not ``tried``, or wait for one. Raises ``failure`` if there is no other."""
-        try:
-            return live.lease(tried)
-        except (NoWorker, Overloaded) as refusal:
-            if not self._services.queue.accepts(refusal):
-                raise failure or refusal from None
-        # Not in the except block: compiled code keeps that exception current during the wait.
-        await live.wait_for_worker(tried)
-        return live.lease(tried)
-
-    async def _dispatch(self, live: LiveExchange) -> None:
-        """Send the request to a worker; to the next one if the first provably did not receive it."""
-        request: UpstreamRequest | None
-        tried: dict[Worker, object] = {}
-        failure: GatewayError | None = None
-        while True:
-            worker = await self._lease(live, tried, failure)
-            incarnation = worker.incarnation
-            try:
-                # Made before there is a connection, which nobody would close if this failed.
-                request = self._format.upstream(live.request, worker.view(self._format.name), live.ids)
-                if live.client.query:
-                    request = request._replace(target=request.target + live.client.query)
-                connection = worker.pool.take()
-                if connection is None:
-                    connection = await in_task(worker.pool.connect(), Connection.close)
-                attempt = live.start_attempt(worker, incarnation, connection)
-                connection.send(encode_head(request, worker.address), request.body, request.rest)
-                request = None  # it holds the body, which live.release_body is to release
-                if live.aborted_before_dispatch:
-                    self._services.aborter.abort_early(live, worker)
-                attempt.head = await connection.head()
-                return
-            except (ConnectFailed, NotReceived) as error:
-                failure = error
-            except BaseException:
-                if live.attempt is None:  # an attempt gives its lease back itself
-                    self._services.fleet.release(worker)
-                raise
-            tried[worker] = incarnation
-            live.give_up_worker(worker, failure)
-            if live.aborted_entirely:
-                raise Aborted("the request was aborted")
 
     async def _relay(self, live: LiveExchange) -> None:
         """Pass the worker's reply to the client."""

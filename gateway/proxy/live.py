@@ -25,8 +25,6 @@ from gateway.errors import (
     GatewayError,
     Overloaded,
     Source,
-    UpstreamIncomplete,
-    UpstreamMalformed,
     error_type_of,
 )
 from gateway.exchange import ExchangeEvent, ExchangeRecord
@@ -40,7 +38,7 @@ from gateway.formats.optional import ReleasesBody
 from gateway.formats.routing_hints import Hints
 from gateway.limits import Timeouts
 from gateway.loop.stepper import CoroutineStepper
-from gateway.proxy.attempt import Attempt
+from gateway.proxy.attempt import BUSY_STATUSES, Attempt
 from gateway.proxy.deadlines import Deadlines
 from gateway.proxy.query_of_death import STEP, digest, digest_in_steps
 from gateway.proxy.services import Services
@@ -56,8 +54,6 @@ _LARGEST_COUNT = 2**53
 STREAM_LINGER = 3.0
 #: A body above this size, in bytes, is released once the worker has received it.
 SMALL_BODY = 64 * 1024
-#: Statuses by which an engine reports that it accepts no more requests at the moment.
-BUSY_STATUSES = frozenset({429, 503})
 
 NO_IDS = Ids((), ())
 NO_PROJECTION = Projection(stream=False)
@@ -198,7 +194,8 @@ class LiveExchange:
             attempt.close(self.services.fleet, error)
         else:
             self.services.fleet.release(worker)
-        self.services.health.report_failure(worker, refused=isinstance(error, ConnectFailed))
+        if isinstance(error, ConnectFailed):
+            self.services.health.report_refused(worker)
 
     def commit(self, status: int, headers: Headers) -> None:
         """Start the reply to the client."""
@@ -208,11 +205,12 @@ class LiveExchange:
 
     def update_tokens(self, tokens: int) -> None:
         """Record that ``tokens`` tokens have been generated so far."""
-        now = time.monotonic()
-        if tokens <= _LARGEST_COUNT:
-            self.record.update_tokens(tokens, now)
-        if self.attempt is not None:
-            self.attempt.worker.vitals.last_reply_at = now
+        if tokens > self.record.tokens:
+            now = time.monotonic()
+            if self.attempt is not None:
+                self.attempt.worker.vitals.last_reply_at = now
+            if tokens <= _LARGEST_COUNT:
+                self.record.update_tokens(tokens, now)
 
     def public_id_line(self) -> list[tuple[bytes, bytes]]:
         """Return ``x-request-id`` with the id the client knows; [] if a header cannot hold exactly that."""
@@ -277,8 +275,7 @@ class LiveExchange:
         finally:  # whatever else a reader raises
             if attempt is not None:
                 attempt.close(services.fleet, error)
-                if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
-                    services.health.report_failure(attempt.worker, refused=False)
+                self._report_reply(attempt, error)
             if self.ids.public:
                 self._abort_or_release_ids(error)
             record.end(ExchangeEvent.FINISH if error is None else _event_of(error), time.monotonic(), error)
@@ -304,6 +301,11 @@ class LiveExchange:
         # An engine was seen to break the connection of a stream with an error event 2 s after its end,
         # whatever used the connection by then.
         attempt.reusable = not self.record.stream or status is None
+
+    def _report_reply(self, attempt: Attempt, error: GatewayError | None) -> None:
+        seconds = time.monotonic() - attempt.sent_at
+        outcome = attempt.outcome(error)
+        self.services.health.report_reply(attempt.worker, attempt.incarnation, outcome, seconds)
 
     def _abort_or_release_ids(self, error: GatewayError | None) -> None:
         """Give the ids back. If an attempt ended with ``error``, its engine may still run the request: abort

@@ -28,19 +28,19 @@ class Candidate(Protocol):
     """A worker as a policy sees it."""
 
     @property
-    def in_flight(self) -> int:
-        """Leases of this process, exact."""
+    def occupancy(self) -> int:
+        """Leases of this process, and its failed replies that still hold a place."""
         ...
 
     @property
     def load(self) -> int:
-        """Leases of this process, and requests of others when the worker last reported its load."""
+        """``occupancy``, and the requests of others when the worker last reported its load."""
         ...
 
 
 W = TypeVar("W", bound=Candidate)
 
-_in_flight = attrgetter("in_flight")
+_occupancy = attrgetter("occupancy")
 
 
 class Policy(Protocol):
@@ -50,7 +50,7 @@ class Policy(Protocol):
 
 
 class LeastInFlight:
-    """The worker with the fewest leases; ties at random, so that equal workers share a burst evenly."""
+    """The worker with the lowest occupancy; ties at random, so that equal workers share a burst evenly."""
 
     def __init__(self, choice: random.Random) -> None:
         self._choice = choice
@@ -58,7 +58,7 @@ class LeastInFlight:
     def pick(self, workers: Sequence[W]) -> W:
         # Each step is one call into C: with hundreds of workers a Python loop costs more than the rest of the
         # request.
-        loads = list(map(_in_flight, workers))
+        loads = list(map(_occupancy, workers))
         fewest = min(loads)
         ties = loads.count(fewest)
         if ties == len(loads):

@@ -16,12 +16,12 @@ from gateway.routing.policy import POLICIES, LeastInFlight, LeastLoaded, RoundRo
 
 @dataclass(eq=False)
 class Loaded:
-    in_flight: int = 0
+    occupancy: int = 0
     others: int = 0
 
     @property
     def load(self) -> int:
-        return self.in_flight + self.others
+        return self.occupancy + self.others
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -29,13 +29,13 @@ class Loaded:
 def test_least_in_flight_shares_a_burst_exactly(seed: int, workers: int) -> None:
     picks, fleet = LeastInFlight(Random(seed)), [Loaded() for _ in range(workers)]
     for _ in range(40):
-        picks.pick(fleet).in_flight += 1
-    assert [worker.in_flight for worker in fleet] == [40 // workers] * workers
+        picks.pick(fleet).occupancy += 1
+    assert [worker.occupancy for worker in fleet] == [40 // workers] * workers
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers())
 def test_least_in_flight_picks_a_worker_with_the_fewest_leases(loads: list[int], seed: int) -> None:
-    assert LeastInFlight(Random(seed)).pick([Loaded(load) for load in loads]).in_flight == min(loads)
+    assert LeastInFlight(Random(seed)).pick([Loaded(load) for load in loads]).occupancy == min(loads)
 
 
 def test_ties_are_broken_at_random() -> None:
@@ -47,7 +47,7 @@ def test_ties_are_broken_at_random() -> None:
 def test_least_loaded_counts_requests_of_other_gateways() -> None:
     picks, fleet = LeastLoaded(Random(1)), [Loaded(0, 5), Loaded(2, 0), Loaded(1, 1)]
     for _ in range(6):
-        picks.pick(fleet).in_flight += 1
+        picks.pick(fleet).occupancy += 1
     assert sorted(worker.load for worker in fleet) == [5, 5, 5]
 
 

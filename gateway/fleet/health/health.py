@@ -5,14 +5,18 @@ say what to ask and read the answers), the table of states, the data plane.
 
 The rules, each with the methods of ``Health`` that apply it:
 
-1. A refused connection makes a worker dead at once (``_probe``; ``report_failure`` for a request). A failed
-   probe makes it suspect, the second one in a row dead (``_probe``). A good probe clears both, and so do
-   tokens or a complete reply to a request (``_on_alive``).
-2. A probe that fails while tokens of the worker arrive does not count: it is slow, but alive (``_probe``).
-3. Statuses of replies never count against a worker: 429 and 503 make it busy for a time (``report_busy``).
-4. Tokens or a complete reply since the last probe replace a probe, unless it is one that asks the worker to
-   describe itself (``_watch``).
-5. A worker that does not serve, or reports that it is paused, is asked to describe itself with every probe,
+1. A refused connection makes a worker dead at once (``_probe``; ``report_refused`` for a request). A failed
+   probe makes it suspect, the second one in a row dead (``_probe``). A good probe clears both
+   (``_on_alive``).
+2. A probe without an answer does not count while tokens of the worker arrive: it is slow, but alive. One with
+   a bad answer makes the worker suspect even then, but not dead (``_probe``).
+3. 429 and 503 make a worker busy for a time (``report_busy``). What other replies mean for its state is the
+   matter of ``gateway.fleet.health.outliers``; a good probe does not end an ejection (``_on_alive``).
+4. Each worker is asked at every interval whether it takes requests, whatever its replies are: an engine that
+   is ending goes on accepting requests, and never exits as long as it gets some (``_watch``).
+5. A worker that reports that it takes no requests is busy. If tokens of it still arrive after that, it is not
+   paused but ending, and gets no more requests (``_on_not_ready``).
+6. A worker that does not serve, or reports that it is paused, is asked to describe itself with every probe,
    any other one with every sixth (``_watch``).
 """
 
@@ -25,9 +29,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
+from gateway.fleet.health.outliers import OutlierDetector
 from gateway.fleet.health.probe import PROBE_TIMEOUT, NotAsked, Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
+from gateway.fleet.replies import ReplyOutcome
 from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
@@ -48,6 +56,10 @@ MIN_INTERVAL = 0.05
 #: How long a 429 or 503 makes a worker busy, in seconds, unless its Retry-After is longer, and at most.
 BUSY_SECONDS, BUSY_LIMIT = 1.0, 30.0
 
+#: Tokens that arrive so many seconds after a worker first reported that it takes no requests are of an engine
+#: that is ending: one that was paused has sent its last tokens by then.
+ENDING_AFTER = 1.0
+
 _SERVING = (WorkerState.READY, WorkerState.BUSY, WorkerState.SUSPECT, WorkerState.CORDONED)
 
 
@@ -61,6 +73,23 @@ class _Watch:
     task: asyncio.Task[None] | None = None
     #: Monotonic time since when the worker does not serve.
     away_since: float | None = None
+
+
+def seconds_of(retry_after: bytes | None, now: datetime) -> float | None:
+    """Return the seconds that a ``Retry-After`` means at ``now``, a number or a date (RFC 9110, 10.2.3)."""
+    if retry_after is None:
+        return None
+    if retry_after.isdigit():
+        return float(retry_after)
+    try:
+        date = parsedate_to_datetime(retry_after.decode("ascii"))
+    except (ValueError, TypeError):
+        return None
+    return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds())
+
+
+class _BadHealth(str):
+    """What is wrong with a worker that answered its health probe itself."""
 
 
 class Health:
@@ -90,6 +119,7 @@ class Health:
         self._spread = random.Random()
         self._tasks = Tasks()
         self._watches: dict[Worker, _Watch] = {}
+        self._outliers = OutlierDetector(fleet, self._probe_soon)
 
     # -- what others report
 
@@ -112,21 +142,28 @@ class Health:
         """Ask a worker that left the fleet once, and report it as unreachable if nothing listens there."""
         self._tasks.spawn(self._check_reachable(worker), f"last probe of {worker.url}")
 
-    def report_failure(self, worker: Worker, *, refused: bool) -> None:
-        """A request met a refused connection, or else a broken reply: probe soon."""
-        if worker.state not in (WorkerState.JOINING, WorkerState.DEAD):
-            if refused:
-                self._fleet.apply_event(worker, WorkerEvent.DIE, "could not be reached")
-            else:
-                self._fleet.apply_event(worker, WorkerEvent.DOUBT, "a reply of it was broken")
+    def report_refused(self, worker: Worker) -> None:
+        """A request met a refused connection: the worker is dead until a probe is answered."""
+        if worker.state is not WorkerState.JOINING:
+            self._fleet.apply_event(worker, WorkerEvent.DIE, "could not be reached")
         self._probe_soon(worker)
+
+    def report_reply(
+        self, worker: Worker, incarnation: object, outcome: ReplyOutcome, seconds: float
+    ) -> None:
+        """A request that ``worker``, at that time ``incarnation``, had for ``seconds`` has ended."""
+        self._outliers.observe(worker, incarnation, outcome, seconds)
 
     def report_busy(self, worker: Worker, status: int, retry_after: bytes | None) -> None:
         """A request was answered with 429 or 503, and with this Retry-After."""
         if worker.state not in _SERVING:
             return  # a late reply of a worker that was found dead, or removed
-        seconds = float(retry_after) if retry_after is not None and retry_after.isdigit() else BUSY_SECONDS
-        worker.vitals.busy_until = time.monotonic() + min(max(seconds, BUSY_SECONDS), BUSY_LIMIT)
+        vitals = worker.vitals
+        wait = seconds_of(retry_after, datetime.now(UTC))
+        seconds = BUSY_SECONDS * 2**vitals.refusals if wait is None else max(wait, BUSY_SECONDS)
+        if worker.state is not WorkerState.BUSY:
+            vitals.refusals = min(vitals.refusals + 1, 16)  # no pause needs more doublings
+        vitals.busy_until = time.monotonic() + min(seconds, BUSY_LIMIT)
         before = worker.state
         self._fleet.apply_event(worker, WorkerEvent.FULL, f"it answered {status}")
         if worker.state is not before:
@@ -155,7 +192,7 @@ class Health:
 
     async def _watch(self, worker: Worker, watch: _Watch) -> None:
         """Probe ``worker`` until it is forgotten."""
-        probed_at, count, hurried = time.monotonic(), 0, True
+        count = 0
         while True:
             describe = (
                 watch.describe
@@ -165,12 +202,9 @@ class Health:
                 or worker.reports_paused
             )
             watch.describe = False
-            if describe or hurried or worker.vitals.last_reply_at <= probed_at:
-                await self._probe(worker, describe=describe)
-            else:
-                self._on_alive(worker)
-            probed_at, count = time.monotonic(), count + 1
-            hurried = await _wait(watch.due, self._pause(worker, watch))
+            await self._probe(worker, describe=describe)
+            count += 1
+            await _wait(watch.due, self._pause(worker, watch))
 
     def _pause(self, worker: Worker, watch: _Watch) -> float | None:
         """Return the seconds until the next probe; None: it waits for a report."""
@@ -182,9 +216,10 @@ class Health:
         if worker.reports_paused:
             return self._interval or LONGEST_INTERVAL
         if worker.state is WorkerState.BUSY:
-            return max(2 * self._recovery, worker.vitals.busy_until - now)
+            until = max(worker.vitals.busy_until, worker.vitals.ejected_until)
+            return min(max(2 * self._recovery, until - now), LONGEST_INTERVAL)
         if worker.state is WorkerState.SUSPECT:
-            return self._recovery
+            return min(max(self._recovery, worker.vitals.ejected_until - now), LONGEST_INTERVAL)
         if CordonSource.WEIGHTS in worker.cordons:
             return 2 * self._recovery
         # Workers that were registered together should not be probed together from then on.
@@ -207,11 +242,13 @@ class Health:
         if isinstance(fault, BaseException):
             log.error("a probe of worker %s failed", worker.url, exc_info=fault)
             fault = "its answers could not be read"
-        if worker.vitals.last_reply_at > began:
-            return
-        worker.vitals.failed_probes += 1
-        dead = worker.vitals.failed_probes >= MAX_FAILED_PROBES
-        self._fleet.apply_event(worker, WorkerEvent.DIE if dead else WorkerEvent.DOUBT, fault)
+        vitals = worker.vitals
+        answered = isinstance(fault, _BadHealth)
+        alive = vitals.last_reply_at > (began - self._interval if answered else began)
+        if answered or not alive:
+            vitals.failed_probes += 1
+            dead = vitals.failed_probes >= MAX_FAILED_PROBES and not alive
+            self._fleet.apply_event(worker, WorkerEvent.DIE if dead else WorkerEvent.DOUBT, str(fault))
 
     async def _ask(self, worker: Worker, *, describe: bool) -> str | None:
         """Ask ``worker``, apply its answers, and return what is wrong where one is missing or bad.
@@ -240,14 +277,15 @@ class Health:
         reply = (
             None if format is None else await ask(worker, format.health, answer_timeout=self._answer_timeout)
         )
-        health = WorkerHealth.BAD if format is None or reply is None else format.read_health(reply)
-        if health is WorkerHealth.BAD:
+        if format is None or reply is None:
             return "its health probe failed"
+        health = format.read_health(reply)
+        if health is WorkerHealth.BAD:
+            return _BadHealth(f"its health probe was answered with {reply.status}")
         if health is WorkerHealth.GOOD and not worker.reports_paused:
             self._on_alive(worker)
         else:
-            worker.vitals.failed_probes = 0
-            self._fleet.apply_event(worker, WorkerEvent.FULL, "it reports that it takes no requests now")
+            self._on_not_ready(worker)
         if worker.state in _SERVING:
             await self._read_load(worker)
         return None
@@ -283,18 +321,32 @@ class Health:
         worker.reported, worker.foreign_requests, worker.vitals.load_request = None, 0, len(requests)
 
     def _on_alive(self, worker: Worker) -> None:
-        worker.vitals.failed_probes = 0
-        if worker.state is not WorkerState.BUSY or time.monotonic() >= worker.vitals.busy_until:
+        """A probe was good: the worker serves, unless it is busy for longer or is ejected."""
+        vitals, now = worker.vitals, time.monotonic()
+        vitals.failed_probes, vitals.not_ready_since = 0, None
+        if worker.in_trial:
+            self._outliers.check_trial(worker, now)
+        if now >= vitals.ejected_until and (worker.state is not WorkerState.BUSY or now >= vitals.busy_until):
             self._fleet.apply_event(worker, WorkerEvent.SERVES)
 
+    def _on_not_ready(self, worker: Worker) -> None:
+        """A probe was answered, by a worker that takes no requests: it is paused, or ending."""
+        vitals, now = worker.vitals, time.monotonic()
+        vitals.failed_probes = 0
+        if vitals.not_ready_since is None:
+            vitals.not_ready_since = now
+        if vitals.last_reply_at > vitals.not_ready_since + ENDING_AFTER and not worker.reports_paused:
+            self._fleet.apply_event(worker, WorkerEvent.CANNOT, "it takes no new requests: it is ending")
+        else:
+            self._fleet.apply_event(worker, WorkerEvent.FULL, "it reports that it takes no requests now")
 
-async def _wait(due: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for ``seconds``; if ``due`` is set, for MIN_INTERVAL at most. Return True if it was set."""
+
+async def _wait(due: asyncio.Event, seconds: float | None) -> None:
+    """Wait for ``seconds``; if ``due`` is set, for MIN_INTERVAL at most."""
     try:
         async with asyncio.timeout(seconds):
             await due.wait()
     except TimeoutError:
-        return False
+        return
     await asyncio.sleep(MIN_INTERVAL if seconds is None else min(MIN_INTERVAL, seconds))
     due.clear()
-    return True

@@ -1,0 +1,100 @@
+"""Phases 4 and 5 of an exchange: lease a worker, and send it the request until one has begun its reply.
+
+Owns: when a request is sent again. Must never enter: a dialect, the choice of a worker, the client's side.
+"""
+
+from __future__ import annotations
+
+from gateway.errors import Aborted, ConnectFailed, GatewayError, NotReceived, NoWorker, Overloaded
+from gateway.fleet.worker import Worker
+from gateway.formats.contract import UpstreamRequest
+from gateway.loop.stepper import in_task
+from gateway.proxy.live import LiveExchange
+from gateway.upstream.connection import Connection
+from gateway.upstream.encode import encode_head
+
+
+class _Tried:
+    """The workers that one exchange was sent to, none of which provably received it."""
+
+    __slots__ = ("excluded", "failure", "needs_new_connection", "stale")
+
+    def __init__(self) -> None:
+        #: They get it no more, with the incarnation that had it.
+        self.excluded: dict[Worker, object] = {}
+        #: Those of ``excluded`` that had closed an idle connection: this says nothing about them.
+        self.stale: list[Worker] = []
+        #: They get it again, on a new connection.
+        self.needs_new_connection: set[Worker] = set()
+        self.failure: GatewayError | None = None
+
+    def readmit_stale(self) -> bool:
+        """Let the stale workers get the request again, on new connections; False if there are none."""
+        for worker in self.stale:
+            self.excluded.pop(worker, None)
+            self.needs_new_connection.add(worker)
+        readmitted = bool(self.stale)
+        self.stale.clear()
+        return readmitted
+
+    def add(self, worker: Worker, incarnation: object, failure: ConnectFailed | NotReceived) -> None:
+        """Note that ``worker`` did not receive the request."""
+        self.failure = failure
+        self.excluded[worker] = incarnation
+        if isinstance(failure, NotReceived) and worker not in self.needs_new_connection:
+            self.stale.append(worker)
+
+
+async def dispatch(live: LiveExchange) -> None:
+    """Send the request to a worker; to the next one if the first provably did not receive it.
+
+    A worker that had closed an idle connection gets it again, on a new one, if no other is left or if the
+    request has a routing key.
+    """
+    request: UpstreamRequest | None
+    services, format, tried = live.services, live.format, _Tried()
+    while True:
+        worker = await _lease(live, tried)
+        incarnation = worker.incarnation
+        try:
+            # Made before there is a connection, which nobody would close if this failed.
+            request = format.upstream(live.request, worker.view(format.name), live.ids)
+            if live.client.query:
+                request = request._replace(target=request.target + live.client.query)
+            connection = None if worker in tried.needs_new_connection else worker.pool.take()
+            if connection is None:
+                connection = await in_task(worker.pool.connect(), Connection.close)
+            attempt = live.start_attempt(worker, incarnation, connection)
+            connection.send(encode_head(request, worker.address), request.body, request.rest)
+            request = None  # it holds the body, which live.release_body is to release
+            if live.aborted_before_dispatch:
+                services.aborter.abort_early(live, worker)
+            attempt.head = await connection.head()
+            return
+        except (ConnectFailed, NotReceived) as error:
+            failure = error
+        except BaseException:
+            if live.attempt is None:  # an attempt gives its lease back itself
+                services.fleet.release(worker)
+            raise
+        tried.add(worker, incarnation, failure)
+        live.give_up_worker(worker, failure)
+        if live.aborted_entirely:
+            raise Aborted("the request was aborted")
+        if live.routing_key is not None:
+            tried.readmit_stale()
+
+
+async def _lease(live: LiveExchange, tried: _Tried) -> Worker:
+    """Lease a worker that was not tried, or wait for one. Raises the last failure if there is no other."""
+    while True:
+        try:
+            return live.lease(tried.excluded)
+        except (NoWorker, Overloaded) as refusal:
+            if not tried.readmit_stale():
+                if not live.services.queue.accepts(refusal):
+                    raise tried.failure or refusal from None
+                break
+    # Not in the except block: compiled code keeps that exception current during the wait.
+    await live.wait_for_worker(tried.excluded)
+    return live.lease(tried.excluded)
