@@ -144,6 +144,17 @@ class NoWorker(GatewayError):
     retry_after = 1
 
 
+class LoopDetected(GatewayError):
+    """The request has passed through this gateway before: one of its workers leads back to it."""
+
+    code = "loop_detected"
+    status = 508
+    error_type = "internal"
+
+    def __init__(self) -> None:
+        super().__init__("this request has passed through this gateway before: a worker leads back to it")
+
+
 class Overloaded(GatewayError):
     """A configured limit on concurrent requests is reached. The status can be configured."""
 

@@ -71,7 +71,7 @@ PACKAGES: Mapping[str, str] = {
     "stores.last_writer_wins telemetry",
     "wiring": "catalog control downstream errors fleet formats loop prefork proxy routing security settings "
     "stores telemetry upstream",
-    "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs wiring",
+    "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs upstream.via wiring",
     # Serves the command line: the one package that starts the others.
     "commands": "catalog fleet formats process routing.policy settings sim stores upstream.address version "
     "wiring",

@@ -27,6 +27,7 @@ from gateway.routing.rendezvous import Placement, RendezvousAffinity
 from gateway.upstream.pool import Pool
 from gateway.upstream.read_buffer import READ_SIZE
 from gateway.upstream.resolver import Resolver
+from gateway.upstream.via import Via
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Fleet:
     ``on_death`` is called with the ``incarnation`` of each worker that is found dead. A worker below
     ``min_weight_version`` is cordoned. A worker has at most ``most_in_flight`` leases at once; None: any
     number. ``head`` limits the heads of its replies. ``affinity`` picks the worker of a request with a key.
+    ``via`` marks every request to a worker.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a whole fleet
@@ -65,6 +67,7 @@ class Fleet:
         head: HeadLimits = DEFAULT_HEAD,
         affinity: RendezvousAffinity | None = None,
         metrics: FleetMetrics | None = None,
+        via: Via | None = None,
     ) -> None:
         #: For all writes to workers and to clients.
         self.write_batch = WriteBatch()
@@ -78,6 +81,7 @@ class Fleet:
         self._tls = tls
         self._on_death = on_death
         self._metrics = metrics or _NoMetrics()
+        self._via_line = b"" if via is None else via.line
         self._min_weight_version = min_weight_version
         self._most_in_flight = most_in_flight
         self._head = head
@@ -142,6 +146,7 @@ class Fleet:
             self._tls = ssl.create_default_context()
         tls = self._tls if address.tls else None
         worker.quotas = self.quotas
+        worker.own_lines = b"host: %b\r\n%b" % (address.authority, self._via_line)
         worker.pool = Pool(
             address.host,
             address.port,

@@ -108,6 +108,7 @@ class Worker:
         "foreign_requests",
         "occupancy",
         "on_trial",
+        "own_lines",
         "pool",
         "quotas",
         "reason",
@@ -135,6 +136,8 @@ class Worker:
         self.record = record or WorkerRecord(address.url, format=declared_format)
         self.pool: Pool  # set by the fleet that takes the worker in
         self.quotas: Quotas  # likewise
+        #: The header lines of every request to it (gateway.upstream.encode); the fleet adds its ``Via``.
+        self.own_lines = b"host: %b\r\n" % address.authority
         self.authorization = authorization
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"

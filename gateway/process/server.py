@@ -35,6 +35,7 @@ from gateway.process.open_files import (
 from gateway.process.shutdown import ProcessServer, Server
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
+from gateway.upstream.via import Via
 from gateway.wiring.app import create_app
 from gateway.wiring.gateway import Gateway
 from gateway.wiring.security import warnings_of
@@ -108,7 +109,7 @@ def run_several(settings: Settings) -> int:
             settings.processes,
             settings.drain_delay_secs + settings.graceful_shutdown_timeout_secs,
             Port(listener, settings.listen_backlog),
-            partial(_serve, settings, locks),
+            partial(_serve, settings, locks, Via()),
             log_writer,
         )
         _tune_garbage_collector()  # frozen objects are not written to, so their memory stays shared
@@ -144,8 +145,13 @@ def _temporary_folder(settings: Settings) -> TemporaryDirectory[str]:
         ) from error
 
 
-def _serve(
-    settings: Settings, locks: WriteLocks, listener: socket.socket, channel: socket.socket, replacement: bool
+def _serve(  # noqa: PLR0913 - what the processes share, and what is this one's
+    settings: Settings,
+    locks: WriteLocks,
+    via: Via,
+    listener: socket.socket,
+    channel: socket.socket,
+    replacement: bool,
 ) -> int:
     """Serve as one of several processes, and return the exit code."""
     with Logs(
@@ -155,7 +161,7 @@ def _serve(
         process=os.getpid(),
     ) as logs:
         peers = Peers(channel, replacement=replacement)
-        app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT))
+        app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT), via=via)
         logs.rate_limit.on_dropped(partial(app.limit_reached, "log_lines"))
         grace = settings.graceful_shutdown_timeout_secs
         server = ProcessServer(server_config(app, settings), app.lifecycle, grace, peers)

@@ -176,7 +176,7 @@ async def send_quietly(worker: Worker, request: UpstreamRequest, within: float) 
 
 async def _ask(worker: Worker, connection: Connection, request: UpstreamRequest) -> str | None:
     try:
-        connection.send(encode_head(request, worker.address), request.body)
+        connection.send(encode_head(request, worker.own_lines), request.body)
         head = await connection.head()
         while await connection.read():
             pass

@@ -29,6 +29,7 @@ _SESSION = b"x-session-id"
 _FINAL = b"x-dynamo-session-final"
 _TRACE = b"traceparent"
 _TIMEOUT = b"x-request-timeout"
+_VIA = b"via"
 _DYNAMO = (b"x-dynamo-session-id", b"x-dynamo-parent-session-id")
 _CODEX = (b"thread-id", b"x-codex-parent-thread-id")
 _OPEN_CODE = (_SESSION, b"x-parent-session-id")
@@ -42,6 +43,7 @@ _CONTEXT_HEADERS = frozenset(
         _FINAL,
         _TRACE,
         _TIMEOUT,
+        _VIA,
         _CLAUDE_ROOT,
         _CLAUDE_CHILD,
         _CLAUDE_PARENT,
@@ -65,7 +67,7 @@ class RequestContext:
     ``X-SMG-Routing-Key`` and ``session_header`` that of ``X-Session-ID``, from whichever header the session
     was taken. ``metadata`` are the ``x-dynamo-meta-*`` headers without that prefix; their values are never
     logged. ``traceparent`` is that of W3C Trace Context, not parsed. ``timeout`` is the value of
-    ``X-Request-Timeout``: the client's own time limit, in seconds.
+    ``X-Request-Timeout``: the client's own time limit, in seconds. ``forwarded``: a proxy sent the request.
     """
 
     session: str | None = None
@@ -75,6 +77,7 @@ class RequestContext:
     session_header: str | None = None
     traceparent: str | None = None
     timeout: float | None = None
+    forwarded: bool = False
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -123,6 +126,7 @@ def _context(headers: Headers) -> RequestContext:
         session_header=named.get(_SESSION),
         traceparent=named.get(_TRACE),
         timeout=_seconds(named.get(_TIMEOUT)),
+        forwarded=_VIA in named,
         metadata=MappingProxyType(metadata),
     )
 

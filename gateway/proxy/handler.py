@@ -19,6 +19,7 @@ from gateway.errors import (
     Cancelled,
     Draining,
     GatewayError,
+    LoopDetected,
     OutOfSockets,
     Overloaded,
     drop_tracebacks,
@@ -115,10 +116,12 @@ class GenerateHandler:
         headers = client.headers
         if services.guard.armed:
             headers = services.guard.admit(AccessScope.INFERENCE, headers)
+        context = read_context(client.headers)
+        if context.forwarded and services.via.passed(client.headers):
+            raise LoopDetected
         live.body = await client.read_body(services.body_limit)
         record.request_bytes = len(live.body)
         client.on_disconnect(live.on_client_disconnect)
-        context = read_context(client.headers)
         if context is not NO_CONTEXT:
             record.session, live.routing_key = context.session, context.key
         if self._timeouts is not None or context.timeout is not None:

@@ -19,6 +19,7 @@ from gateway.proxy.query_of_death import QueryOfDeathGuard
 from gateway.security.guard import Guard
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
+from gateway.upstream.via import Via
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Services:
     # 1 accept
     lifecycle: Lifecycle
     guard: Guard
+    via: Via
     body_limit: int
     overload_status: int
     # 2 parse

@@ -57,6 +57,7 @@ from gateway.telemetry.exporter import MetricsExporter
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
 from gateway.upstream.resolver import Resolver
+from gateway.upstream.via import Via
 from gateway.wiring.background import Background
 from gateway.wiring.endpoints import serving
 from gateway.wiring.gateway import Gateway
@@ -70,7 +71,7 @@ class SharedResources:
     """What a gateway shares with files, stores and other processes.
 
     ``tls`` is the context for https workers. ``peers`` is None if this is the only process. ``lock`` is held
-    while one of several processes writes to standard output.
+    while one of several processes writes to standard output. ``via`` is the gateway's entry in ``Via``.
     """
 
     store: Store
@@ -78,6 +79,7 @@ class SharedResources:
     tls: ReloadingContext | None
     peers: Peers | None
     lock: AbstractContextManager[object] | None
+    via: Via
 
 
 def create_app(
@@ -86,16 +88,17 @@ def create_app(
     catalog: Sequence[Endpoint] | None = None,
     peers: Peers | None = None,
     lock: AbstractContextManager[object] | None = None,
+    via: Via | None = None,
 ) -> Gateway:
     """Return a gateway for ``settings``. A process may have several.
 
-    ``catalog`` replaces the default list of endpoints. ``peers`` and ``lock`` are as in
+    ``catalog`` replaces the default list of endpoints. ``peers``, ``lock`` and ``via`` are as in
     SharedResources. Raise CatalogError, FormatError or SettingsError.
     """
     served = serving(settings, catalog)
     formats = {endpoint.format.name: endpoint.format for endpoint in served.generate}
     store = STORES[settings.discovery_backend](settings)
-    shared = SharedResources(store, sources_of(settings), worker_tls(settings), peers, lock)
+    shared = SharedResources(store, sources_of(settings), worker_tls(settings), peers, lock, via or Via())
 
     services, cordons = make_services(settings, list(formats.values()), shared)
     fleet, lifecycle, aborter = services.fleet, services.lifecycle, services.aborter
@@ -166,6 +169,7 @@ def make_services(
         head=settings.head_limit,
         affinity=RendezvousAffinity(settings.router_overload_factor),
         metrics=metrics,
+        via=shared.via,
     )
     send_to_peers = no_peers if peers is None else partial(send_cordons, peers)
     cordons = Cordons(fleet, shared.store, send_to_peers)
@@ -173,6 +177,7 @@ def make_services(
     interval = settings.sse_keep_alive_interval_ms
     services = Services(
         lifecycle=Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs),
+        via=shared.via,
         guard=guard_of(settings, shared.keys, metrics.unauthorized),
         body_limit=settings.body_limit,
         overload_status=settings.overload_status_code,

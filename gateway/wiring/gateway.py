@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gateway.catalog import Endpoint
+from gateway.control.replies import failure
 from gateway.downstream.asgi import AsgiApp, Receive, Scope, Send
 from gateway.downstream.asgi_client import AsgiClient
 from gateway.downstream.client import Client
 from gateway.downstream.lifespan import lifespan
 from gateway.downstream.limits import ClientLimits
 from gateway.downstream.start_pacing import StartPacer
-from gateway.errors import MethodNotAllowed
+from gateway.errors import LoopDetected, MethodNotAllowed
 from gateway.proxy.handler import GenerateHandler
 from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable
@@ -45,6 +46,7 @@ class Gateway:
             for method in endpoint.methods
         }
         self._control = control
+        self._via = services.via
         self._background = background
         self.start_pacer = StartPacer()
         self.limits = limits
@@ -71,6 +73,8 @@ class Gateway:
         if scope["type"] == "http":
             found = self._endpoints.get(scope["path"])
             if found is None:
+                if self._via.passed(scope["headers"]):
+                    return await _refuse_loop(scope, receive, send)
                 return await self._control(scope, receive, send)
             endpoint, handler = found
             if scope["method"] in endpoint.methods:
@@ -79,6 +83,11 @@ class Gateway:
         if scope["type"] == "lifespan":
             return await lifespan(receive, send, self._background)
         raise RuntimeError(f"unsupported scope {scope['type']!r}")
+
+
+async def _refuse_loop(scope: Scope, receive: Receive, send: Send) -> None:
+    error = LoopDetected()
+    await failure(error.status, error.message)(scope, receive, send)
 
 
 async def _refuse_method(endpoint: Endpoint, client: Client) -> None:

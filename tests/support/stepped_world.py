@@ -27,6 +27,7 @@ from gateway.settings import Settings
 from gateway.stores.memory import MemoryStore
 from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
+from gateway.upstream.via import Via
 from gateway.wiring.app import SharedResources, make_services
 from gateway.wiring.security import sources_of
 from tests.support.generate import KINDS, PROMPT
@@ -163,7 +164,8 @@ def _settings(workers: int) -> tuple[Settings, Mapping[str, AnyFormat]]:
 
 def _services(kind: str, workers: int) -> tuple[Any, AnyFormat]:
     settings, formats = _settings(workers)
-    outside = SharedResources(MemoryStore(), keys=sources_of(settings), tls=None, peers=None, lock=None)
+    sources = sources_of(settings)
+    outside = SharedResources(MemoryStore(), keys=sources, tls=None, peers=None, lock=None, via=Via())
     services, _ = make_services(settings, list(formats.values()), outside)
     for entry in settings.workers:
         services.fleet.add(Worker(Address.parse(entry.url)))

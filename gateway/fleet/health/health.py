@@ -33,7 +33,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from gateway.fleet.health.outliers import OutlierDetector
-from gateway.fleet.health.probe import PROBE_TIMEOUT, NotAsked, Unreachable, ask, interview
+from gateway.fleet.health.probe import PROBE_TIMEOUT, Looped, NotAsked, Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
 from gateway.fleet.replies import ReplyOutcome
 from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
@@ -181,7 +181,7 @@ class Health:
 
     async def _check_reachable(self, worker: Worker) -> None:
         request = next(iter(self._formats.values())).health
-        with suppress(NotAsked):
+        with suppress(NotAsked, Looped):
             try:
                 await ask(worker, request, answer_timeout=self._answer_timeout, first_contact=True)
             except Unreachable as fault:
@@ -234,6 +234,8 @@ class Health:
             return
         if isinstance(fault, NotAsked):
             return log.warning("worker %s was not probed: %s", worker.url, fault)
+        if isinstance(fault, Looped):
+            return self._fleet.apply_event(worker, WorkerEvent.CANNOT, str(fault))
         if isinstance(fault, Unreachable):
             self._fleet.apply_event(worker, WorkerEvent.DIE, str(fault))
             if fault.nothing_listens:
@@ -253,7 +255,7 @@ class Health:
     async def _ask(self, worker: Worker, *, describe: bool) -> str | None:
         """Ask ``worker``, apply its answers, and return what is wrong where one is missing or bad.
 
-        Raises Unreachable, NotAsked, and whatever a format raises on an answer.
+        Raises Unreachable, NotAsked, Looped, and whatever a format raises on an answer.
         """
         if describe:
             serving = worker.state in _SERVING

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gateway.errors import ConnectFailed, OutOfSockets, UpstreamIncomplete, UpstreamMalformed
+from gateway.errors import ConnectFailed, LoopDetected, OutOfSockets, UpstreamIncomplete, UpstreamMalformed
 from gateway.fleet.client import request_worker
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
@@ -23,6 +23,13 @@ from gateway.upstream.tls_faults import tls_fault
 PROBE_TIMEOUT = 5.0
 #: Largest answer in bytes; a larger one counts as none.
 ANSWER_LIMIT = 4 * 1024 * 1024
+
+
+class Looped(Exception):
+    """The URL leads back to this gateway. The text says so."""
+
+    def __init__(self) -> None:
+        super().__init__("it is this gateway, or leads back to it")
 
 
 class NotAsked(Exception):
@@ -50,13 +57,15 @@ async def ask(
     """Send one probe request, once its quota allows it. Return the answer; None without a complete one within
     ``answer_timeout`` seconds. ``first_contact``: the worker may not be there.
 
-    Raises Unreachable and NotAsked.
+    Raises Unreachable, NotAsked and Looped.
     """
     try:
         async with worker.quotas.first_contacts if first_contact else worker.quotas.probes:
             answer = await request_worker(
                 worker, _request(worker, request), seconds=answer_timeout, limit=ANSWER_LIMIT
             )
+        if answer.head.status == LoopDetected.status:
+            raise Looped
         return ProbeReply(answer.head.status, answer.body)
     except OutOfSockets as error:
         raise NotAsked(error.message) from error
@@ -118,7 +127,7 @@ async def interview(
     """Send the probe requests of each format, or only of the one that the worker was declared to speak.
 
     ``first_contact``: the worker may not be there, so one request goes first and the others only after
-    it was answered. Return None if it answered no request. Raises Unreachable and NotAsked.
+    it was answered. Return None if it answered no request. Raises Unreachable, NotAsked and Looped.
     """
     asked = [format for format in formats if worker.declared_format in (None, format.name)]
     requests = list(
