@@ -6,6 +6,7 @@ is made from what the gateway already knows, so that it is fast under load.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
@@ -20,6 +21,8 @@ from gateway.settings import Settings
 from gateway.version import COMPILED, NAME, VERSION
 
 SERVICE_UNAVAILABLE = 503
+#: Most reasons that a readiness report lists.
+REASONS = 16
 
 
 class About(BaseModel):
@@ -79,12 +82,14 @@ class Readiness(BaseModel):
     """The readiness report.
 
     ``ready`` means that all processes have started, each has a usable worker for some endpoint, and the
-    gateway is not draining.
+    gateway is not draining. ``unusable`` counts the workers that get no requests, by the reason, as this
+    process knows them; at most REASONS reasons are listed, the most common ones.
     """
 
     status: str
     message: str
     endpoints: list[EndpointReadiness]
+    unusable: dict[str, int]
 
 
 def open_paths(settings: Settings) -> tuple[str, ...]:
@@ -186,7 +191,16 @@ class _System:
         if message:
             response.status_code = SERVICE_UNAVAILABLE
         status = "not_ready" if message else "ready"
-        return Readiness(status=status, message=message or "Service is ready", endpoints=endpoints)
+        return Readiness(
+            status=status,
+            message=message or "Service is ready",
+            endpoints=endpoints,
+            unusable=self._unusable(),
+        )
+
+    def _unusable(self) -> dict[str, int]:
+        workers = (worker for worker in self._views.fleet.workers if not worker.usable)
+        return dict(Counter(worker.reason or worker.state.value for worker in workers).most_common(REASONS))
 
     def _not_ready_reason(self, endpoints: Sequence[EndpointReadiness]) -> str:
         if self._views.lifecycle.leaving:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -30,6 +31,9 @@ from gateway.upstream.resolver import Resolver
 from gateway.upstream.via import Via
 
 log = logging.getLogger(__name__)
+
+#: Seconds between two lines of the log about why one worker is not usable.
+REASON_INTERVAL = 10.0
 
 
 class FleetMetrics(Protocol):
@@ -178,6 +182,15 @@ class Fleet:
             self._change(worker, after)
         elif event in REASON_UPDATES.get(before, ()):
             worker.reason = reason
+            if before is WorkerState.JOINING:
+                self._log_reason(worker)
+
+    def _log_reason(self, worker: Worker) -> None:
+        """Log why ``worker`` is not usable, once for each change of the reason, not in quick succession."""
+        vitals, now = worker.vitals, time.monotonic()
+        if worker.reason != vitals.logged_reason and now >= vitals.reason_logged_at + REASON_INTERVAL:
+            vitals.logged_reason, vitals.reason_logged_at = worker.reason, now
+            log.warning("worker %s is not usable: %s", worker.url, worker.reason)
 
     def _change(self, worker: Worker, after: WorkerState) -> None:
         before, worker.state = worker.state, after
@@ -185,6 +198,7 @@ class Fleet:
         level = logging.WARNING if after is WorkerState.DEAD else logging.INFO
         why = f": {worker.reason}" if worker.reason else ""
         log.log(level, "worker %s: %s -> %s%s", worker.url, before, after, why)
+        worker.vitals.logged_reason = worker.reason
         if after is WorkerState.DEAD:
             self._on_dead(worker)
         self._rosters.clear()

@@ -56,7 +56,9 @@ class Vitals:
         "held_places",
         "last_reply_at",
         "load_request",
+        "logged_reason",
         "not_ready_since",
+        "reason_logged_at",
         "refusals",
         "replies",
     )
@@ -81,6 +83,9 @@ class Vitals:
         self.ejected_until = NEVER
         #: Monotonic time of the last comparison with other workers.
         self.compared_at = NEVER
+        #: The reason that was logged last, and the monotonic time of that.
+        self.logged_reason = ""
+        self.reason_logged_at = NEVER
         #: Failed replies that still count in ``Worker.occupancy``.
         self.held_places = 0
 

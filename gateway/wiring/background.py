@@ -7,18 +7,22 @@ components.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
 from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
+from gateway.fleet.states import WorkerState
 from gateway.fleet.sync import StoreFollower
 from gateway.loop.tasks import Tasks
 from gateway.prefork.member import ProcessLink
 from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable, keep_fresh
 from gateway.upstream.url_patterns import UrlPattern
+
+log = logging.getLogger(__name__)
 
 #: Seconds that aborts may still take when the process ends.
 ABORT_GRACE = 1.0
@@ -95,6 +99,9 @@ class Background:
         await self._cordons.close()
         await self._store.close()
         await services.health.stop()
+        for worker in services.fleet.workers:
+            if worker.state is WorkerState.JOINING:
+                log.warning("worker %s was not usable until the end: %s", worker.url, worker.reason)
         await self._tasks.stop()
         services.fleet.close()
         services.access_log.close()
