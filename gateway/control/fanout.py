@@ -231,6 +231,8 @@ class _Fanout:
         if self._call.resumes is not None and outcome.accepted:
             parts, every = resumed_resources(self._call.resumes, sent)
             await self._pauses.resume(worker, self._call.resumes, parts, every=every)
+        if self._call.changes and outcome.accepted:
+            await self._views.describe(worker)
         return outcome
 
 

@@ -5,7 +5,7 @@ Owns: those protocols. Must never enter: an implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -163,7 +163,8 @@ class AggregateView(Protocol):
 class Views:
     """All interfaces together.
 
-    ``metrics`` returns the body and content type of a scrape. ``aggregate`` is None if there is only this
+    ``metrics`` returns the body and content type of a scrape. ``describe`` returns once a worker was asked
+    anew what it serves. ``aggregate`` is None if there is only this
     process.
     """
 
@@ -173,6 +174,7 @@ class Views:
     metrics: Callable[[], tuple[bytes, str]]
     registration: RegistrationView
     pauses: PausesView
+    describe: Callable[[Worker], Awaitable[None]]
     aggregate: AggregateView | None = None
 
     async def loads_elsewhere(self) -> Mapping[str, int]:

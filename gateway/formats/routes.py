@@ -28,9 +28,11 @@ class Recipients(StrEnum):
 class ControlCall:
     """A call that is not inference, forwarded as the client sent it.
 
-    ``pauses`` is the kind of pause it begins, one of PAUSES, ``resumes`` the kind it ends. ``secret`` applies
-    to ``Recipients.ANY``: the answer may show how an engine was started, so it requires the admin key;
-    without it an API key is enough. All other calls require the admin key.
+    ``pauses`` is the kind of pause it begins, one of PAUSES, ``resumes`` the kind it ends. ``changes``: it
+    may change what the worker serves (models, adapters, weights), so the worker is asked to describe itself
+    before the call is answered. ``secret`` applies to ``Recipients.ANY``: the answer may show how an engine
+    was started, so it requires the admin key; without it an API key is enough. All other calls require the
+    admin key.
     """
 
     path: str
@@ -38,6 +40,7 @@ class ControlCall:
     to: Recipients = Recipients.ALL
     pauses: str | None = None
     resumes: str | None = None
+    changes: bool = False
     secret: bool = False
 
 
@@ -66,7 +69,7 @@ class Routes:
         yield from self.relayed
 
 
-def calls(to: Recipients, *paths: str) -> tuple[ControlCall, ...]:
+def calls(to: Recipients, *paths: str, changes: bool = False) -> tuple[ControlCall, ...]:
     """Return one control call per path: GET for ``Recipients.ANY``, else POST."""
     methods = ("GET",) if to is Recipients.ANY else ("POST",)
-    return tuple(ControlCall(path, methods, to) for path in paths)
+    return tuple(ControlCall(path, methods, to, changes=changes) for path in paths)

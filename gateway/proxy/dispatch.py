@@ -5,7 +5,15 @@ Owns: when a request is sent again. Must never enter: a dialect, the choice of a
 
 from __future__ import annotations
 
-from gateway.errors import Aborted, ConnectFailed, GatewayError, NotReceived, NoWorker, Overloaded
+from gateway.errors import (
+    Aborted,
+    ConnectFailed,
+    GatewayError,
+    NotReceived,
+    NoWorker,
+    Overloaded,
+    UnknownModel,
+)
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import UpstreamRequest
 from gateway.loop.stepper import in_task
@@ -87,14 +95,27 @@ async def dispatch(live: LiveExchange) -> None:
 
 async def _lease(live: LiveExchange, tried: _Tried) -> Worker:
     """Lease a worker that was not tried, or wait for one. Raises the last failure if there is no other."""
+    looked = False
     while True:
+        refusal: GatewayError | None = None
         try:
             return live.lease(tried.excluded)
-        except (NoWorker, Overloaded) as refusal:
-            if not tried.readmit_stale():
-                if not live.services.queue.accepts(refusal):
-                    raise tried.failure or refusal from None
-                break
-    # Not in the except block: compiled code keeps that exception current during the wait.
-    await live.wait_for_worker(tried.excluded)
-    return live.lease(tried.excluded)
+        except UnknownModel:
+            if looked:
+                raise
+        except (NoWorker, Overloaded) as error:
+            if tried.readmit_stale():
+                continue
+            if not live.services.queue.accepts(error):
+                raise tried.failure or error from None
+            refusal = error
+        # Not in the except blocks: compiled code keeps that exception current during the wait.
+        if refusal is not None:
+            await live.wait_for_worker(tried.excluded)
+            return live.lease(tried.excluded)
+        looked = True
+        await in_task(live.services.health.look_again(), _ignore)
+
+
+def _ignore(nothing: None) -> None:
+    """There is nothing to give back of a call without a result."""

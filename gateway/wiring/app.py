@@ -123,7 +123,9 @@ def create_app(
 
     if peers is None:
         process_link = None
-        views = Views(fleet, lifecycle, aborter, exporter.render, registration, cordons)
+        views = Views(
+            fleet, lifecycle, aborter, exporter.render, registration, cordons, services.health.describe
+        )
     else:
         process_link = ProcessLink(peers, exporter, lifecycle, aborter, formats, cordons, members)
         views = Views(
@@ -133,6 +135,7 @@ def create_app(
             exporter.render,
             registration,
             cordons,
+            services.health.describe,
             process_link.aggregate,
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)

@@ -84,6 +84,9 @@ class World:
     aborted: list[tuple[AbortTarget, str]] = field(default_factory=list)
     results: Sequence[AbortedOn] = ()
 
+    async def describe(self, worker: Worker) -> None:
+        """Nothing has changed."""
+
     async def run_control_call(self, work: Coroutine[Any, Any, T]) -> T:
         return await work
 
@@ -116,7 +119,8 @@ def others_of(elsewhere: Mapping[str, int] = MappingProxyType({})) -> Any:
 def app_of(world: World, *endpoints: Endpoint, others: Any = None, **settings: Any) -> FastAPI:
     view = cast(Any, world)
     registration = cast(Any, world.fleet)
-    views = Views(world.fleet, view, view, lambda: (b"a_metric 1\n", SCRAPE), registration, view, others)
+    metrics = (b"a_metric 1\n", SCRAPE)
+    views = Views(world.fleet, view, view, lambda: metrics, registration, view, world.describe, others)
     return control_app(Settings(**settings), endpoints or (endpoint(),), views, ROUTES)
 
 

@@ -43,7 +43,7 @@ async def test_call_is_forwarded_byte_for_byte(kind: str) -> None:
             assert arrival.body == body
             sent = dict(arrival.headers)
             assert {name.encode(): value.encode() for name, value in headers.items()}.items() <= sent.items()
-            usual = {b"host", b"content-length", b"accept", b"user-agent"}
+            usual = {b"host", b"via", b"content-length", b"accept", b"user-agent"}
             assert set(sent) - usual == {name.encode() for name in headers}
 
 

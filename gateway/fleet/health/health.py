@@ -37,7 +37,7 @@ from gateway.fleet.health.probe import PROBE_TIMEOUT, Looped, NotAsked, Unreacha
 from gateway.fleet.registry import Fleet
 from gateway.fleet.replies import ReplyOutcome
 from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
-from gateway.fleet.worker import Worker
+from gateway.fleet.worker import NEVER, Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.optional import WorkerHealth
 from gateway.loop.tasks import Tasks
@@ -56,6 +56,8 @@ MIN_INTERVAL = 0.05
 #: How long a 429 or 503 makes a worker busy, in seconds, unless its Retry-After is longer, and at most.
 BUSY_SECONDS, BUSY_LIMIT = 1.0, 30.0
 
+#: Most seconds that ``describe`` waits, and the seconds between two rounds of ``look_again``.
+DESCRIBE_TIMEOUT, LOOK_INTERVAL = 5.0, 1.0
 #: Tokens that arrive so many seconds after a worker first reported that it takes no requests are of an engine
 #: that is ending: one that was paused has sent its last tokens by then.
 ENDING_AFTER = 1.0
@@ -71,6 +73,8 @@ class _Watch:
     due: asyncio.Event = field(default_factory=asyncio.Event)
     describe: bool = True
     task: asyncio.Task[None] | None = None
+    #: Resolved once the worker was asked to describe itself; what is added later waits for the next time.
+    described: list[asyncio.Future[None]] = field(default_factory=list)
     #: Monotonic time since when the worker does not serve.
     away_since: float | None = None
 
@@ -119,6 +123,9 @@ class Health:
         self._spread = random.Random()
         self._tasks = Tasks()
         self._watches: dict[Worker, _Watch] = {}
+        #: The round of ``look_again`` that has not begun, and the monotonic time at which the last one began.
+        self._next_look: asyncio.Task[None] | None = None
+        self._looked_at = NEVER
         self._outliers = OutlierDetector(fleet, self._probe_soon)
 
     # -- what others report
@@ -137,6 +144,7 @@ class Health:
         watch = self._watches.pop(worker, None)
         if watch is not None and watch.task is not None:
             watch.task.cancel()
+            _resolve(watch.described)
 
     def check_reachable(self, worker: Worker) -> None:
         """Ask a worker that left the fleet once, and report it as unreachable if nothing listens there."""
@@ -168,6 +176,29 @@ class Health:
         self._fleet.apply_event(worker, WorkerEvent.FULL, f"it answered {status}")
         if worker.state is not before:
             self._probe_soon(worker)  # busy workers have another interval
+
+    async def describe(self, worker: Worker) -> None:
+        """Ask ``worker`` what it serves. Return when that is known, or after DESCRIBE_TIMEOUT."""
+        watch = self._watches.get(worker)
+        if watch is None:
+            return
+        described: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watch.described.append(described)
+        watch.describe = True
+        watch.due.set()
+        await asyncio.wait([described], timeout=DESCRIBE_TIMEOUT)
+
+    async def look_again(self) -> None:
+        """Ask all workers what they serve. Callers share a round; LOOK_INTERVAL lies between two."""
+        if self._next_look is None:
+            self._next_look = self._tasks.spawn(self._look(), "asking for an unknown model")
+        await asyncio.wait([self._next_look])
+
+    async def _look(self) -> None:
+        await asyncio.sleep(self._looked_at + LOOK_INTERVAL - time.monotonic())
+        # A caller from now on may ask for something that was loaded after a worker has answered.
+        self._next_look, self._looked_at = None, time.monotonic()
+        await asyncio.gather(*map(self.describe, self._fleet.workers))
 
     async def stop(self) -> None:
         """End all probing."""
@@ -202,7 +233,11 @@ class Health:
                 or worker.reports_paused
             )
             watch.describe = False
-            await self._probe(worker, describe=describe)
+            waiting, watch.described = watch.described, []
+            try:
+                await self._probe(worker, describe=describe)
+            finally:
+                _resolve(waiting)
             count += 1
             await _wait(watch.due, self._pause(worker, watch))
 
@@ -341,6 +376,12 @@ class Health:
             self._fleet.apply_event(worker, WorkerEvent.CANNOT, "it takes no new requests: it is ending")
         else:
             self._fleet.apply_event(worker, WorkerEvent.FULL, "it reports that it takes no requests now")
+
+
+def _resolve(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for each in waiting:
+        if not each.done():
+            each.set_result(None)
 
 
 async def _wait(due: asyncio.Event, seconds: float | None) -> None:

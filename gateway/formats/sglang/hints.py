@@ -29,7 +29,8 @@ _rows = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def model_of(fields: BodyFields) -> str | None:
-    return _typed(_text, fields.model) or None
+    """Return the name of the adapter that is wanted, or else that of the model; None without any."""
+    return _typed(_text, fields.lora_path) or _typed(_text, fields.model) or None
 
 
 def hints_of(fields: BodyFields, headers: Headers) -> Hints:

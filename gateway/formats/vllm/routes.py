@@ -33,12 +33,13 @@ ROUTES = Routes(
         ControlCall("/is_sleeping", _GET),
         *calls(Recipients.ALL, "/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache"),
         *calls(Recipients.ALL, "/release_kv_cache_memory", "/shutdown_weight_transfer_engine"),
-        *calls(Recipients.ALL, "/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
+        *calls(Recipients.ALL, "/v1/load_lora_adapter", "/v1/unload_lora_adapter", changes=True),
         # Not vLLM's own: training frameworks add these three.
-        *calls(Recipients.ALL, "/update_weight_version", "/load_lora_adapter", "/unload_lora_adapter"),
+        *calls(Recipients.ALL, "/update_weight_version", changes=True),
+        *calls(Recipients.ALL, "/load_lora_adapter", "/unload_lora_adapter", changes=True),
         *calls(Recipients.ONE, "/init_weight_transfer_engine", "/init_broadcaster"),
         *calls(Recipients.ONE, "/start_weight_update", "/start_draft_weight_update"),
-        *calls(Recipients.ONE, "/update_weights", "/finish_weight_update"),
+        *calls(Recipients.ONE, "/update_weights", "/finish_weight_update", changes=True),
         # Clients count ranks by it; the answers of several workers must not be added up.
         ControlCall("/get_world_size", _GET, Recipients.ONE),
         *calls(Recipients.ANY, "/weight_info"),

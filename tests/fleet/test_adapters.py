@@ -1,0 +1,90 @@
+"""LoRA adapters: which workers have one, and how soon the gateway knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.sim import SimConfig, SimServer
+from tests.support.fleet import Fleet, fleet
+from tests.support.gateway import generates, rig, until
+from tests.support.generate import KINDS, body_of
+
+LOAD = {"sglang": "/load_lora_adapter", "vllm": "/v1/load_lora_adapter"}
+UNLOAD = {"sglang": "/unload_lora_adapter", "vllm": "/v1/unload_lora_adapter"}
+#: No describing probe falls due by itself in the time of a test.
+SLOW = 1000.0
+
+
+def lora(name: str) -> dict[str, str]:
+    return {"lora_name": name, "lora_path": f"/ckpt/{name}"}
+
+
+@asynccontextmanager
+async def two_of(kind: str, **settings: Any) -> AsyncIterator[Fleet]:
+    config = SimConfig(enable_lora=True, model="base")
+    async with fleet(kind, kind, config=config, probe_interval_secs=SLOW, **settings) as of:
+        yield of
+
+
+async def load_directly(sim: SimServer, name: str) -> None:
+    async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
+        assert (await engine.post(LOAD[sim.kind], json=lora(name))).status_code == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_adapter_is_known_when_the_call_that_loaded_it_is_answered(kind: str) -> None:
+    async with two_of(kind) as of:
+        reply = await of.post(LOAD[kind], json=lora("a1"), headers={"x-worker-id": of.sims[0].url})
+        assert reply.status_code == 200, reply.text
+        for _ in range(8):
+            assert (await of.post(KINDS[kind], json=body_of(kind, model="a1"))).status_code == 200
+        assert [len(generates(sim)) for sim in of.sims] == [8, 0]
+        assert (
+            await of.post(UNLOAD[kind], json=lora("a1"), headers={"x-worker-id": of.sims[0].url})
+        ).is_success
+        assert not any("a1" in info.models for info in of.worker().infos.values())
+
+
+async def test_adapter_named_by_lora_path_chooses_the_workers_that_have_it() -> None:
+    async with two_of("sglang") as of:
+        await of.post(LOAD["sglang"], json=lora("a1"), headers={"x-worker-id": of.sims[1].url})
+        for body in (body_of("sglang", lora_path="a1"), body_of("sglang", lora_path="a1", model="base")):
+            for _ in range(4):
+                reply = await of.post("/generate", json=body)
+                assert reply.status_code == 200, reply.text
+        assert [len(generates(sim)) for sim in of.sims] == [0, 8]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_unknown_model_is_asked_for_once_before_it_is_refused(kind: str) -> None:
+    """The adapter was loaded on the engine directly; another worker serves another base model."""
+    config = SimConfig(enable_lora=True, model="judge")
+    async with two_of(kind) as of, SimServer(kind, config) as judge:
+        await of.post("/workers", json={"url": judge.url})
+        await until(lambda: of.gateway.app.fleet.workers[2].usable)
+        await load_directly(of.sims[0], "a1")
+        assert (await of.post(KINDS[kind], json=body_of(kind, model="a1"))).status_code == 200
+        assert len(generates(of.sims[0])) == 1
+        before = len(of.sims[0].all_requests)
+        refused = await of.post(KINDS[kind], json=body_of(kind, model="nobody's"))
+        assert refused.status_code == 404
+        assert len(of.sims[0].all_requests) > before
+
+
+@pytest.mark.virtual_time
+async def test_requests_for_unknown_models_share_rounds_of_questions() -> None:
+    config = SimConfig(model="judge")
+    async with SimServer("vllm", SimConfig(model="base")) as base, SimServer("vllm", config) as judge:
+        async with rig(base.url, judge.url, probe_interval_secs=SLOW) as gateway:
+            before = len(base.all_requests)
+            body = body_of("vllm", model="nobody's")
+            posts = [gateway.client.post(KINDS["vllm"], json=body) for _ in range(50)]
+            assert {reply.status_code for reply in await asyncio.gather(*posts)} == {404}
+            asked = [arrival.target for arrival in base.all_requests[before:]]
+            assert 1 <= asked.count(b"/version") <= 2
