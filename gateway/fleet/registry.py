@@ -22,6 +22,7 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import FOREVER, Vitals, Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.limits import DEFAULT_HEAD, HeadLimits
+from gateway.loop.vanished_peers import VanishedPeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
@@ -75,6 +76,8 @@ class Fleet:
     ) -> None:
         #: For all writes to workers and to clients.
         self.write_batch = WriteBatch()
+        #: Likewise, for their connections.
+        self.vanished_peers = VanishedPeers()
         #: The read buffer that all connections to workers share.
         self._read_buffer = bytearray(READ_SIZE)
         self.quotas = Quotas()
@@ -160,6 +163,7 @@ class Fleet:
             self.write_batch,
             self._head,
             self._read_buffer,
+            self.vanished_peers,
         )
 
     def _leave(self, worker: Worker) -> None:
@@ -209,6 +213,7 @@ class Fleet:
         """Forget what was known of the process: the next process shares none of it."""
         incarnation, worker.incarnation = worker.incarnation, object()
         worker.reported, worker.foreign_requests = None, 0
+        worker.pool.forget_idle_limit()
         worker.vitals, worker.on_trial, worker.occupancy = Vitals(), False, worker.in_flight
         self._on_death(incarnation)
 

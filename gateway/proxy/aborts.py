@@ -61,7 +61,7 @@ class Aborter:
     def abort_abandoned(self, entry: InFlightEntry, worker: Worker) -> None:
         """Abort an exchange that ended early, and release its ids once the engine must be done with it."""
         # The task holds the format's request only: the entry holds the client's body as well.
-        stop = self._abort_and_release(worker, entry.format, entry.request, entry.ids)
+        stop = self._abort_and_release(worker, entry.address, entry.format, entry.request, entry.ids)
         self._tasks.spawn(stop, "abort")
 
     def abort_early(self, entry: InFlightEntry, worker: Worker) -> None:
@@ -117,7 +117,7 @@ class Aborter:
             if not ids.parts:
                 entry.abort_locally()
             return None
-        error = await self._send_all(worker, requests)
+        error = await self._send_all(worker, entry.address, requests)
         # Meanwhile it may have turned out that the worker, which may be dead, never received the exchange.
         return error if entry.worker is worker else None
 
@@ -125,16 +125,23 @@ class Aborter:
         if (error := await self._abort(entry, worker, ids)) is not None:
             log.info("abort at %s not confirmed: %s", worker.url, error)
 
-    async def _abort_and_release(self, worker: Worker, format: AnyFormat, request: Any, ids: Ids) -> None:
+    async def _abort_and_release(
+        self, worker: Worker, address: str | None, format: AnyFormat, request: Any, ids: Ids
+    ) -> None:
         try:
-            error = await self._send_all(worker, _requests(worker, format, request, ids))
+            error = await self._send_all(worker, address, _requests(worker, format, request, ids))
             if error is not None:
                 log.info("abort at %s not confirmed: %s", worker.url, error)
         finally:
             asyncio.get_running_loop().call_later(self._linger, self._in_flight.release, ids)
 
-    async def _send_all(self, worker: Worker, requests: Sequence[UpstreamRequest]) -> str | None:
-        """Send a few at a time. Return the first reason why one was not accepted, None: all were."""
+    async def _send_all(
+        self, worker: Worker, address: str | None, requests: Sequence[UpstreamRequest]
+    ) -> str | None:
+        """Send a few at a time. Return the first reason why one was not accepted, None: all were.
+
+        They go to ``address``, as another machine may have the worker's name by now.
+        """
         slots = worker.abort_slots
         if slots is None:
             slots = worker.abort_slots = asyncio.Semaphore(AT_WORKER)
@@ -143,7 +150,7 @@ class Aborter:
         async def send_remaining() -> None:
             for request in waiting:
                 async with slots, worker.quotas.aborts:
-                    if (error := await send_quietly(worker, request, self._timeout)) is not None:
+                    if (error := await send_quietly(worker, request, self._timeout, address)) is not None:
                         errors.append(error)
 
         await asyncio.gather(*(send_remaining() for _ in range(min(PER_EXCHANGE, len(requests)))))
@@ -154,20 +161,23 @@ def _requests(worker: Worker, format: AnyFormat, request: Any, ids: Ids) -> Sequ
     return format.abort(worker.view(format.name), request, ids)
 
 
-async def send_quietly(worker: Worker, request: UpstreamRequest, within: float) -> str | None:
+async def send_quietly(
+    worker: Worker, request: UpstreamRequest, within: float, address: str | None = None
+) -> str | None:
     """Send a control request on a connection of the data plane. Return None if it was accepted, else why not.
 
-    ``within`` is in seconds.
+    ``within`` is in seconds. ``address`` is the one that the worker's name had for the exchange that the
+    request is about, None: any that it has now.
     """
     try:
         async with asyncio.timeout(within):
-            idle = worker.pool.take()
+            idle = worker.pool.take(address)
             if idle is not None:
                 try:
                     return await _ask(worker, idle, request)
                 except UpstreamIncomplete:
                     pass  # the connection was stale; an abort may safely be sent twice
-            return await _ask(worker, await worker.pool.connect(), request)
+            return await _ask(worker, await worker.pool.connect(address), request)
     except GatewayError as error:
         return error.message
     except TimeoutError:

@@ -55,6 +55,11 @@ class InFlightEntry(Protocol):
         ...
 
     @property
+    def address(self) -> str | None:
+        """The IP address of the process that has the request; None: no worker has it."""
+        ...
+
+    @property
     def aborted_entirely(self) -> bool:
         """True if all of its ids were aborted before dispatch."""
         ...

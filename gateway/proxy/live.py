@@ -122,6 +122,11 @@ class LiveExchange:
         """The worker that has the request; None: no worker has it."""
         return None if self.attempt is None else self.attempt.worker
 
+    @property
+    def address(self) -> str | None:
+        """The IP address of the process that has the request; None: no worker has it."""
+        return None if self.attempt is None else self.attempt.connection.address
+
     # -- what the phases take
 
     def start_deadlines(self, timeouts: Timeouts, seconds: float | None) -> None:

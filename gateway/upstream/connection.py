@@ -9,7 +9,7 @@ The framing of replies is ``ReplyParser``'s, the proof that a request was not re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from gateway.errors import NotReceived, UpstreamIncomplete, UpstreamMalformed
@@ -17,6 +17,7 @@ from gateway.formats.contract import ReplyHead
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import enable_tcp_keepalive
 from gateway.loop.stepper import Wakeup
+from gateway.loop.vanished_peers import VanishedPeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.upstream.read_buffer import READ_SIZE, USUAL_READ, ReadBuffer
 from gateway.upstream.receipt_proof import ReceiptProof
@@ -40,6 +41,7 @@ class Connection(asyncio.BufferedProtocol):
 
     ``read_buffer`` (READ_SIZE bytes) may be shared by all connections of an event loop. ``head_limits`` also
     bound other bytes in succession that are not part of a body: trailers, chunk extensions, interim replies.
+    ``on_idle_end`` is called with the connection if the worker closes it while it carries no request.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class Connection(asyncio.BufferedProtocol):
         read_buffer: bytearray,
         write_batch: WriteBatch | None = None,
         head_limits: HeadLimits = DEFAULT_HEAD,
+        vanished_peers: VanishedPeers | None = None,
+        on_idle_end: Callable[[Connection], None] | None = None,
     ) -> None:
         self._write_batch = write_batch or WriteBatch()
         self._buffer = ReadBuffer(read_buffer)
@@ -64,8 +68,12 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._silent = False
         self.closed = False
-        #: When the connection was given back (``time.monotonic``).
+        #: When the connection was given back (``time.monotonic``); 0: it has carried no request yet.
         self.idle_since = 0.0
+        #: The address that it is connected to.
+        self.address = ""
+        self._vanished_peers = vanished_peers
+        self._on_idle_end = on_idle_end
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "busy" if self._request_sent else "idle"
@@ -80,6 +88,11 @@ class Connection(asyncio.BufferedProtocol):
     def exhausted(self) -> bool:
         """True if the reply is complete and all of it was taken."""
         return self._reply.complete and not self._reply.chunks
+
+    @property
+    def reply_head(self) -> ReplyHead | None:
+        """The head of the current reply; None before it arrives and after ``recycle``."""
+        return self._reply.head
 
     @property
     def reached_worker(self) -> bool:
@@ -183,6 +196,8 @@ class Connection(asyncio.BufferedProtocol):
             # asyncio also counts encrypted bytes that it buffers; its default is eight times this.
             cast(Any, transport).set_read_buffer_limits(HIGH_WATER)
         enable_tcp_keepalive(transport)
+        if self._vanished_peers is not None:
+            self._vanished_peers.add(self._transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer.current
@@ -230,12 +245,17 @@ class Connection(asyncio.BufferedProtocol):
         elif self._request_sent and self._receipt.can_be_decided():
             self.changed.fire()
             return True
+        self._note_idle_end()
         self._end(None)
         self.close()  # without flushing: the worker may never read the unsent bytes
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self.closed:
+            self._note_idle_end()
         self.closed = True
+        if self._vanished_peers is not None:
+            self._vanished_peers.remove(self._transport)
         self._end(exc)
         self._reply.close()
 
@@ -244,6 +264,10 @@ class Connection(asyncio.BufferedProtocol):
     def _read_on(self) -> None:
         if not self._reading_paused and not self.closed:
             self._transport.resume_reading()
+
+    def _note_idle_end(self) -> None:
+        if not self._request_sent and self._on_idle_end is not None:
+            self._on_idle_end(self)
 
     def _note_silence(self) -> None:
         self._silent = True

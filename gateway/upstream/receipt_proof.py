@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gateway.upstream.tcp_info import TcpInfo, tcp_info
+from gateway.loop.tcp_info import TcpInfo, tcp_info
 
 #: Seconds the TCP of a peer that closed may take to refuse what it was sent: a few round trips.
 REFUSAL_WAIT = 0.25
@@ -27,6 +27,8 @@ class ReceiptProof:
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        #: The kernel counts encrypted bytes, and ``request_bytes`` counts plain ones.
+        self._tls = transport.get_extra_info("sslcontext") is not None
         #: A byte of the reply arrived.
         self.answered = False
         #: The worker will send no more.
@@ -45,18 +47,18 @@ class ReceiptProof:
         """Return True if the worker may have received some of the request, so that no proof can follow."""
         if self.answered:
             return True
-        info = tcp_info(self._transport)
+        info = self._info()
         return info is None or self._acknowledged(info)
 
     def can_be_decided(self) -> bool:
         """Return True if waiting with ``decided`` may bring a proof: the worker closed without any answer."""
-        return not self.answered and tcp_info(self._transport) is not None
+        return not self.answered and self._info() is not None
 
     async def decided(self) -> None:
         """Return as soon as the worker's TCP acknowledged or refused the request, or after REFUSAL_WAIT."""
         deadline = time.monotonic() + REFUSAL_WAIT
         while time.monotonic() <= deadline:
-            info = tcp_info(self._transport)
+            info = self._info()
             if info is None or info.reset or self._acknowledged(info):
                 return
             await asyncio.sleep(0.002)
@@ -65,8 +67,11 @@ class ReceiptProof:
         """Return True only if no byte of the request can have reached the worker."""
         if self.answered or not self.peer_closed:
             return False
-        info = tcp_info(self._transport)
+        info = self._info()
         return info is not None and info.reset and not self._acknowledged(info)
+
+    def _info(self) -> TcpInfo | None:
+        return None if self._tls else tcp_info(self._transport)
 
     def _acknowledged(self, info: TcpInfo) -> bool:
         return info.acknowledged > 1 + self._earlier_bytes  # the SYN counts as one byte

@@ -54,7 +54,7 @@ class Resolver:
         Raises OSError. Only a name that was never resolved makes the caller wait for a server that does not
         answer, and fail because of it.
         """
-        if _is_address(host):
+        if is_address(host):
             return (host,)
         cached = self._answers.get(host)
         if cached is not None and time.monotonic() - cached.at < FRESH:
@@ -65,6 +65,15 @@ class Resolver:
             if not done or _no_server_answered(pending):
                 return cached.addresses
         return await asyncio.shield(pending)
+
+    def current(self, host: str) -> Sequence[str] | None:
+        """Return the known addresses of ``host``, None if there are none; ask again if they are old."""
+        cached = self._answers.get(host)
+        if cached is None:
+            return None
+        if time.monotonic() - cached.at >= FRESH:
+            self._ask(host)
+        return cached.addresses
 
     def _ask(self, host: str) -> asyncio.Task[tuple[str, ...]]:
         pending = self._pending.get(host)
@@ -113,7 +122,8 @@ def _no_server_answered(pending: asyncio.Task[tuple[str, ...]]) -> bool:
     return isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
+    """Return True for an IP address, with or without a zone; False for a name."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -26,8 +26,8 @@ from gateway.wiring.background import Background
 class Gateway:
     """The ASGI application of one gateway process.
 
-    Its HTTP listener (gateway.downstream) uses ``start_pacer``, ``write_batch``, ``limits``,
-    ``direct_route``, and ``limit_reached``, which counts a limit that a client exceeded.
+    Its HTTP listener (gateway.downstream) uses ``start_pacer``, ``write_batch``, ``vanished_peers``,
+    ``limits``, ``direct_route``, and ``limit_reached``, which counts a limit that a client exceeded.
     ``lifecycle`` and ``fleet`` are for the process around it.
     """
 
@@ -52,6 +52,7 @@ class Gateway:
         self.limits = limits
         self.limit_reached = services.metrics.limit_reached
         self.write_batch = services.fleet.write_batch
+        self.vanished_peers = services.fleet.vanished_peers
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 

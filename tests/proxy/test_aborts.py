@@ -59,6 +59,7 @@ class Entry:
     worker: Worker | None
     closed: list[str]
     path = ""
+    address: str | None = None
     request: object = field(default_factory=object)
     aborted_before_dispatch: frozenset[str | int] = frozenset()
 

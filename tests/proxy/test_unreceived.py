@@ -16,9 +16,9 @@ import httpx
 import pytest
 
 from gateway.fleet.states import WorkerState
+from gateway.loop.tcp_info import TcpInfo
 from gateway.sim import Drop, SimConfig, SimServer
 from gateway.upstream import receipt_proof
-from gateway.upstream.tcp_info import TcpInfo
 from tests.support.gateway import Rig, generates, rig, until
 from tests.support.generate import ABORT, ID, KINDS, abort_of, body_of, finish_of
 

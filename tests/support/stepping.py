@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-from gateway.upstream import tcp_info
+from gateway.loop import tcp_info
 from gateway.upstream.connection import Connection
 from tests.support.socketless import Transport
 

@@ -12,7 +12,8 @@ import pytest
 
 from gateway.errors import ConnectFailed
 from gateway.upstream.connection import Connection
-from gateway.upstream.pool import MAX_IDLE_SECONDS, Pool
+from gateway.upstream.idle_limit import MOST
+from gateway.upstream.pool import Pool
 from gateway.upstream.tls_faults import tls_fault
 from tests.support.gateway import until
 from tests.upstream.peer import BODY, REQUEST, Listener, Peer, answered, full_backlog, listening
@@ -20,7 +21,9 @@ from tests.upstream.peer import BODY, REQUEST, Listener, Peer, answered, full_ba
 
 @asynccontextmanager
 async def pooled(listener: Listener, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Pool]:
+    """A pool that knows that idle connections stay open for long."""
     pool = Pool(listener.host, listener.port, tls, 5.0)
+    pool.limit.survived(5.0)
     try:
         yield pool
     finally:
@@ -61,7 +64,7 @@ async def test_connection_that_is_given_back_in_the_middle_of_a_reply_is_closed(
 
 @pytest.mark.virtual_time
 async def test_idle_connection_is_used_for_3_5_s_and_then_closed(listener: Listener) -> None:
-    assert MAX_IDLE_SECONDS == 3.5
+    assert MOST == 3.5
     async with pooled(listener) as pool:
         (old, old_peer), (fresh, fresh_peer) = [await opened(pool, listener) for _ in range(2)]
         pool.give_back(old)
@@ -86,7 +89,7 @@ async def test_stale_connection_that_was_not_swept_yet_is_not_taken(listener: Li
         (stale, stale_peer), (fresh, _) = [await opened(pool, listener) for _ in range(2)]
         pool.give_back(fresh)
         pool.give_back(stale)
-        stale.idle_since -= MAX_IDLE_SECONDS
+        stale.idle_since -= MOST
         assert pool.take() is fresh
         await stale_peer.closed()
         fresh.close()
