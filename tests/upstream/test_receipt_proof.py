@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from gateway.loop.tcp_info import TcpInfo, tcp_info
 from gateway.upstream import receipt_proof
 from gateway.upstream.receipt_proof import REFUSAL_WAIT, ReceiptProof
-from gateway.loop.tcp_info import TcpInfo, tcp_info
 from tests.fuzz.wire import Wire
 
 #: The SYN, and 100 bytes of earlier requests.

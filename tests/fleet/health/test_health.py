@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from gateway.fleet.health import health as module
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
+from gateway.fleet.replies import ReplyOutcome
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
@@ -117,6 +119,11 @@ async def test_worker_that_cannot_serve_is_joining_and_says_why(
             assert worker.reason == ""
 
 
+def broke(health: Health, worker: Worker) -> None:
+    """Report that a reply of ``worker`` broke off."""
+    health.report_reply(worker, worker.incarnation, ReplyOutcome.BROKEN, 0.0)
+
+
 @pytest.mark.parametrize("interval", [0.02, NEVER])
 async def test_refused_probe_is_death_at_once_and_the_worker_is_back_within_a_second(interval: float) -> None:
     """However rarely ready workers are probed. Its load is forgotten."""
@@ -125,7 +132,7 @@ async def test_refused_probe_is_death_at_once_and_the_worker_is_back_within_a_se
         for _ in range(2):
             await until(lambda: worker.foreign_requests == 7)
             server.stop()
-            health.report_failure(worker, refused=False)
+            broke(health, worker)
             await becomes(worker, DEAD)
             assert "nothing listens" in worker.reason
             assert (worker.foreign_requests, worker.reported) == (0, None)
@@ -140,7 +147,7 @@ async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | 
 
         async def probe(answered: tuple[int, bytes] | None) -> None:
             server.answers["/health"] = answered
-            health.report_failure(worker, refused=False)
+            health.watch(worker)
             await server.asked("/health")
 
         for good in ((200, b""), (404, b"")):
@@ -153,7 +160,9 @@ async def test_two_failed_probes_in_a_row_are_death(answer: tuple[int, bytes] | 
         for state in (SUSPECT, DEAD):
             await probe(answer)
             await becomes(worker, state)
-        assert worker.reason == "its health probe failed"
+        assert worker.reason == (
+            "its health probe failed" if answer is None else f"its health probe was answered with {answer[0]}"
+        )
 
 
 async def test_missing_answer_to_a_description_makes_a_worker_suspect() -> None:
@@ -172,12 +181,12 @@ async def test_refused_request_is_death_at_once_and_a_broken_reply_is_not() -> N
     """Both are probed soon, even while replies arrive."""
     async with ready(interval=NEVER) as (server, worker, health, fleet):
         worker.vitals.last_reply_at = float("inf")
-        health.report_failure(worker, refused=False)
+        broke(health, worker)
         assert worker.state is SUSPECT
         assert list(fleet.usable("echo-generate")) == [worker]
         await server.asked("/health")
         await becomes(worker, READY)
-        health.report_failure(worker, refused=True)
+        health.report_refused(worker)
         assert worker.state is DEAD
         assert not fleet.usable("echo-generate")
         await becomes(worker, READY)
@@ -190,29 +199,45 @@ async def test_late_reports_change_no_worker_that_does_not_serve(state: WorkerSt
     async with watched() as (health, _):
         health.report_busy(worker, 503, None)
         if state is not WorkerState.DRAINING:
-            health.report_failure(worker, refused=True)
+            health.report_refused(worker)
         assert (worker.state, worker.reason) == (state, "before")
 
 
-async def test_replies_make_health_questions_superfluous_but_no_descriptions() -> None:
+async def test_worker_is_asked_at_each_interval_whatever_its_replies_are() -> None:
     async with ready(interval=0.002) as (server, worker, _, _):
         worker.vitals.last_reply_at = float("inf")
         asked, described = server.count("/health"), server.count("/info")
         await until(lambda: server.count("/info") >= described + 3)
-        # Each description ends with the health question, and no round between two of them asks it.
-        assert server.count("/health") - asked <= server.count("/info") - described + 1
-        worker.vitals.last_reply_at = 0.0
-        await server.asked("/health")
+        assert server.count("/health") - asked >= 2 * module.DESCRIBE_EVERY
 
 
-async def test_complete_reply_clears_a_failed_probe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DESCRIBE_EVERY", 10**9)
-    async with probed(interval=0.002) as (server, worker, _, _):
+async def test_bad_answer_makes_a_worker_suspect_although_its_replies_arrive_but_not_dead() -> None:
+    async with ready(interval=0.1, recovery=0.1) as (server, worker, _, _):
         worker.vitals.last_reply_at = float("inf")
+        server.answers["/health"] = (500, b"")
+        await becomes(worker, SUSPECT)
+        asked = server.count("/health")
+        await until(lambda: server.count("/health") > asked + 5)
+        assert worker.state is SUSPECT
+        worker.vitals.last_reply_at = 0.0
+        await becomes(worker, DEAD)
+
+
+async def test_worker_whose_tokens_arrive_although_it_takes_no_requests_is_ending() -> None:
+    """It gets nothing new. One that is paused sends no tokens; it is busy."""
+    async with ready(interval=0.1, recovery=0.1) as (server, worker, _, fleet):
+        server.answers["/health"] = (429, b"")
+        await becomes(worker, BUSY)
+        await asyncio.sleep(10)
+        assert worker.state is BUSY
+        worker.vitals.last_reply_at = time.monotonic()
+        await becomes(worker, JOINING)
+        assert worker.reason == "it takes no new requests: it is ending"
+        assert not fleet.usable("echo-generate")
+        await asyncio.sleep(10)
+        assert worker.state is JOINING
+        server.answers["/health"] = (200, b"")
         await becomes(worker, READY)
-        worker.vitals.failed_probes = 1
-        await until(lambda: worker.vitals.failed_probes == 0, 2.0)
-        assert (server.count("/info"), server.count("/health")) == (1, 1)
 
 
 async def test_worker_that_hangs_delays_no_probe_of_others() -> None:
@@ -230,7 +255,6 @@ async def test_one_probe_at_a_time_runs_on_a_worker() -> None:
         server.most_at_once, before = 0, len(server.requests)
         async with asyncio.timeout(5):
             while len(server.requests) < before + 30:
-                health.report_failure(worker, refused=False)
                 health.watch(worker)
                 await asyncio.sleep(0.0005)
         assert server.most_at_once <= len(ECHO.probes)
@@ -240,7 +264,7 @@ async def test_worker_is_not_probed_as_often_as_failures_are_reported() -> None:
     async with ready(interval=NEVER) as (server, worker, health, _):
         start, before = time.monotonic(), server.count("/health")
         while server.count("/health") < before + 3:
-            health.report_failure(worker, refused=False)
+            broke(health, worker)
             await asyncio.sleep(0.001)
         assert time.monotonic() - start >= 2 * module.MIN_INTERVAL
 
@@ -254,7 +278,7 @@ async def test_forgotten_worker_is_not_probed() -> None:
             health.forget(worker)
         await until(lambda: server.at_once == 0)
         asked = len(server.requests)
-        health.report_failure(worker, refused=False)
+        broke(health, worker)
         await asyncio.sleep(0.02)
         assert len(server.requests) == asked
         assert worker.state is WorkerState.GONE
@@ -288,7 +312,15 @@ async def test_worker_that_answered_429_is_busy_for_a_while() -> None:
 
 @pytest.mark.parametrize(
     ("retry_after", "seconds"),
-    [(b"7", 7), (b"0", module.BUSY_SECONDS), (b"86400", module.BUSY_LIMIT), (b"Wed, 21 Oct", 1)],
+    [
+        (b"7", 7),
+        (b"0", module.BUSY_SECONDS),
+        (b"86400", module.BUSY_LIMIT),
+        (b"Wed, 21 Oct", 1),
+        (b"Wed, 21 Oct 2015 07:28:00 GMT", module.BUSY_SECONDS),
+        (b"Fri, 01 Jan 2100 00:00:00 GMT", module.BUSY_LIMIT),
+        (b"\xff", 1),
+    ],
 )
 async def test_retry_after_says_within_bounds_how_long_a_worker_is_busy(
     retry_after: bytes, seconds: float
@@ -296,6 +328,12 @@ async def test_retry_after_says_within_bounds_how_long_a_worker_is_busy(
     async with ready(interval=NEVER) as (_, worker, health, _):
         health.report_busy(worker, 503, retry_after)
         assert worker.vitals.busy_until - time.monotonic() == pytest.approx(seconds)
+
+
+def test_date_of_a_retry_after_is_so_many_seconds_away() -> None:
+    now = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
+    assert module.seconds_of(b"Mon, 30 Nov 2026 12:00:20 GMT", now) == 20
+    assert module.seconds_of(b"Monday, 30-Nov-26 12:00:20 GMT", now) == 20
 
 
 async def test_worker_that_reports_it_takes_no_requests_is_busy_and_never_dead() -> None:
@@ -344,11 +382,11 @@ async def test_worker_that_serves_is_not_probed_when_probes_are_off() -> None:
         asked = len(server.requests)
         await asyncio.sleep(0.05)
         assert len(server.requests) == asked
-        health.report_failure(worker, refused=False)
+        broke(health, worker)
         assert worker.state is SUSPECT
         await becomes(worker, READY)
         server.stop()
-        health.report_failure(worker, refused=True)
+        health.report_refused(worker)
         assert worker.state is DEAD
         await server.start()
         await becomes(worker, READY)
