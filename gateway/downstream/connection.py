@@ -30,7 +30,7 @@ from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import GatewayError, ReplyUnread
 from gateway.loop.sockets import enable_tcp_keepalive
 from gateway.loop.stepper import Wakeup
-from gateway.loop.vanished_peers import VanishedPeers
+from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 
 #: Requests a client may pipeline before its socket is no longer read, and bytes of the body of one of them.
@@ -63,7 +63,7 @@ class Application(Protocol):
 
     start_pacer: StartPacer
     write_batch: WriteBatch
-    vanished_peers: VanishedPeers
+    unreachable_peers: UnreachablePeers
     limits: ClientLimits
 
     @property
@@ -119,7 +119,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.set_write_buffer_limits(TLS_WRITE_LIMIT)
         self._state.connections.add(cast(Any, self))
         enable_tcp_keepalive(transport)
-        self._app.vanished_peers.add(self._transport)
+        self._app.unreachable_peers.add(self._transport)
         limits = self._app.limits
         over = 0 if limits.connections is None else len(self._state.connections) - limits.connections
         if over > RESERVED_CONNECTIONS:
@@ -153,7 +153,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(cast(Any, self))
-        self._app.vanished_peers.remove(self._transport)
+        self._app.unreachable_peers.remove(self._transport)
         if self._linger_timer is not None:
             self._linger_timer.cancel()
         self._disconnect_requests()

@@ -22,7 +22,7 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import FOREVER, Vitals, Worker
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.limits import DEFAULT_HEAD, HeadLimits
-from gateway.loop.vanished_peers import VanishedPeers
+from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
@@ -77,7 +77,7 @@ class Fleet:
         #: For all writes to workers and to clients.
         self.write_batch = WriteBatch()
         #: Likewise, for their connections.
-        self.vanished_peers = VanishedPeers()
+        self.unreachable_peers = UnreachablePeers()
         #: The read buffer that all connections to workers share.
         self._read_buffer = bytearray(READ_SIZE)
         self.quotas = Quotas()
@@ -163,7 +163,7 @@ class Fleet:
             self.write_batch,
             self._head,
             self._read_buffer,
-            self.vanished_peers,
+            self.unreachable_peers,
         )
 
     def _leave(self, worker: Worker) -> None:

@@ -17,7 +17,7 @@ from gateway.formats.contract import ReplyHead
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import enable_tcp_keepalive
 from gateway.loop.stepper import Wakeup
-from gateway.loop.vanished_peers import VanishedPeers
+from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.upstream.read_buffer import READ_SIZE, USUAL_READ, ReadBuffer
 from gateway.upstream.receipt_proof import ReceiptProof
@@ -49,7 +49,7 @@ class Connection(asyncio.BufferedProtocol):
         read_buffer: bytearray,
         write_batch: WriteBatch | None = None,
         head_limits: HeadLimits = DEFAULT_HEAD,
-        vanished_peers: VanishedPeers | None = None,
+        unreachable_peers: UnreachablePeers | None = None,
         on_idle_end: Callable[[Connection], None] | None = None,
     ) -> None:
         self._write_batch = write_batch or WriteBatch()
@@ -72,7 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self.idle_since = 0.0
         #: The address that it is connected to.
         self.address = ""
-        self._vanished_peers = vanished_peers
+        self._unreachable_peers = unreachable_peers
         self._on_idle_end = on_idle_end
 
     def __repr__(self) -> str:
@@ -196,8 +196,8 @@ class Connection(asyncio.BufferedProtocol):
             # asyncio also counts encrypted bytes that it buffers; its default is eight times this.
             cast(Any, transport).set_read_buffer_limits(HIGH_WATER)
         enable_tcp_keepalive(transport)
-        if self._vanished_peers is not None:
-            self._vanished_peers.add(self._transport)
+        if self._unreachable_peers is not None:
+            self._unreachable_peers.add(self._transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer.current
@@ -254,8 +254,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self.closed:
             self._note_idle_end()
         self.closed = True
-        if self._vanished_peers is not None:
-            self._vanished_peers.remove(self._transport)
+        if self._unreachable_peers is not None:
+            self._unreachable_peers.remove(self._transport)
         self._end(exc)
         self._reply.close()
 

@@ -15,7 +15,7 @@ from gateway.errors import ConnectFailed, OutOfSockets
 from gateway.formats.contract import header
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.sockets import is_shortage
-from gateway.loop.vanished_peers import VanishedPeers
+from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.upstream.connection import Connection
 from gateway.upstream.idle_limit import IdleLimit
@@ -30,7 +30,7 @@ class Pool:
     """Connections to ``host`` (without brackets) and ``port``. ``connect_timeout`` is in seconds.
 
     All pools of an event loop share ``resolver``, ``write_batch``, ``read_buffer`` (READ_SIZE bytes) and
-    ``vanished_peers``.
+    ``unreachable_peers``.
     """
 
     def __init__(  # noqa: PLR0913 - its own values, and the shared objects
@@ -43,7 +43,7 @@ class Pool:
         write_batch: WriteBatch | None = None,
         head_limits: HeadLimits = DEFAULT_HEAD,
         read_buffer: bytearray | None = None,
-        vanished_peers: VanishedPeers | None = None,
+        unreachable_peers: UnreachablePeers | None = None,
     ) -> None:
         self._write_batch = write_batch or WriteBatch()
         self._resolver = resolver or Resolver()
@@ -53,7 +53,7 @@ class Pool:
         self._connect_timeout = connect_timeout
         self._head_limits = head_limits
         self._read_buffer = read_buffer or bytearray(READ_SIZE)
-        self._vanished_peers = vanished_peers or VanishedPeers()
+        self._unreachable_peers = unreachable_peers or UnreachablePeers()
         #: The addresses of a name may change.
         self._named = not is_address(host)
         #: The address that accepted a connection last; it is tried first.
@@ -151,7 +151,7 @@ class Pool:
                 self._read_buffer,
                 self._write_batch,
                 self._head_limits,
-                self._vanished_peers,
+                self._unreachable_peers,
                 self._on_idle_end,
             ),
             address,

@@ -26,7 +26,7 @@ from gateway.wiring.background import Background
 class Gateway:
     """The ASGI application of one gateway process.
 
-    Its HTTP listener (gateway.downstream) uses ``start_pacer``, ``write_batch``, ``vanished_peers``,
+    Its HTTP listener (gateway.downstream) uses ``start_pacer``, ``write_batch``, ``unreachable_peers``,
     ``limits``, ``direct_route``, and ``limit_reached``, which counts a limit that a client exceeded.
     ``lifecycle`` and ``fleet`` are for the process around it.
     """
@@ -52,7 +52,7 @@ class Gateway:
         self.limits = limits
         self.limit_reached = services.metrics.limit_reached
         self.write_batch = services.fleet.write_batch
-        self.vanished_peers = services.fleet.vanished_peers
+        self.unreachable_peers = services.fleet.unreachable_peers
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 

@@ -33,8 +33,8 @@ async def test_reason_of_a_worker_that_never_joins_is_logged_once_and_counted_in
         text = "; ".join(worker.reason for worker in workers)
         for part in ("nothing listens", "it needs an API key", "does not speak"):
             assert part in text
-    told = [line for line in caplog.messages if "is not usable" in line]
-    assert sorted(told) == sorted(f"worker {each.url} is not usable: {each.reason}" for each in workers)
+    logged = [line for line in caplog.messages if "is not usable" in line]
+    assert sorted(logged) == sorted(f"worker {each.url} is not usable: {each.reason}" for each in workers)
     ended = [line for line in caplog.messages if "was not usable until the end" in line]
     assert len(ended) == len(workers)
 
@@ -53,5 +53,5 @@ async def test_changed_reason_is_logged_but_not_in_quick_succession(
             return len(server.heads) >= times
 
         await until(lambda: changed(60), 600)
-        told = [line for line in caplog.messages if "is not usable" in line]
-        assert len(told) <= 10
+        logged = [line for line in caplog.messages if "is not usable" in line]
+        assert len(logged) <= 10

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.loop import vanished_peers as module
+from gateway.loop import unreachable_peers as module
 from gateway.loop.tcp_info import TcpInfo
-from gateway.loop.vanished_peers import INTERVAL, LIMIT, VanishedPeers
+from gateway.loop.unreachable_peers import INTERVAL, LIMIT, UnreachablePeers
 
 pytestmark = pytest.mark.virtual_time
 
@@ -26,19 +26,19 @@ class Wire:
 
 
 @pytest.fixture
-def peers(monkeypatch: pytest.MonkeyPatch) -> VanishedPeers:
+def peers(monkeypatch: pytest.MonkeyPatch) -> UnreachablePeers:
     monkeypatch.setattr(module, "tcp_info", lambda wire: wire.info)
-    return VanishedPeers()
+    return UnreachablePeers()
 
 
-def wires(peers: VanishedPeers, count: int = 1) -> list[Any]:
+def wires(peers: UnreachablePeers, count: int = 1) -> list[Any]:
     made: list[Any] = [Wire() for _ in range(count)]
     for wire in made:
         peers.add(wire)
     return made
 
 
-async def test_bytes_that_nobody_acknowledges_end_a_connection_after_20_s(peers: VanishedPeers) -> None:
+async def test_bytes_that_nobody_acknowledges_end_a_connection_after_20_s(peers: UnreachablePeers) -> None:
     (wire,) = wires(peers)
     await asyncio.sleep(100)  # idle for long before
     wire.info = TcpInfo(False, 1000, 3)
@@ -49,7 +49,7 @@ async def test_bytes_that_nobody_acknowledges_end_a_connection_after_20_s(peers:
 
 
 @pytest.mark.parametrize("why", ["all is acknowledged", "some is acknowledged", "unknown"])
-async def test_peer_that_is_there_keeps_its_connection(peers: VanishedPeers, why: str) -> None:
+async def test_peer_that_is_there_keeps_its_connection(peers: UnreachablePeers, why: str) -> None:
     """A peer that does not read acknowledges what was sent, and nothing more is sent to it."""
     (wire,) = wires(peers)
     for second in range(200):
@@ -61,7 +61,7 @@ async def test_peer_that_is_there_keeps_its_connection(peers: VanishedPeers, why
     assert not wire.aborted
 
 
-async def test_many_connections_are_looked_at_in_parts(peers: VanishedPeers) -> None:
+async def test_many_connections_are_looked_at_in_parts(peers: UnreachablePeers) -> None:
     made = wires(peers, 3 * module.AT_ONCE + 1)
     for wire in made[::2]:
         wire.info = TcpInfo(False, 5, 1)

@@ -1,4 +1,4 @@
-"""Peers that vanished: hosts that neither acknowledge what they are sent nor close the connection.
+"""Unreachable peers: hosts that neither acknowledge what they are sent nor close the connection.
 
 Owns: when a connection counts as lost. Must never enter: HTTP, which end of the gateway the peer is at.
 
@@ -19,8 +19,8 @@ LIMIT, INTERVAL = 20.0, 5.0
 AT_ONCE = 256
 
 
-class VanishedPeers:
-    """Closes those of the connections of one event loop whose peers have vanished."""
+class UnreachablePeers:
+    """Closes those of the connections of one event loop whose peers are unreachable."""
 
     def __init__(self) -> None:
         #: Transport -> bytes acknowledged, and the loop time since when more is sent but not acknowledged.
