@@ -59,6 +59,7 @@ async def test_ready_needs_a_usable_worker_of_one_endpoint(path: str) -> None:
             {"path": "/generate", "format": "sglang", "workers": 1},
             {"path": "/other", "format": "other", "workers": 0},
         ],
+        "unusable": {},
     }
 
 
