@@ -123,8 +123,8 @@ class ClientContract:
         """By a cancelled turn that slime aborts through the router, by vime's id as the engine spells it, by
         ROLL at each engine, or because prime-rl hangs up.
         """
-        (engine,) = await engines_of(framework.KIND, 1)
-        await site.serve(engine)
+        engines = await engines_of(framework.KIND, 2 if framework is Vime else 1)
+        await site.serve(*engines)
         async with framework(site.url) as client:
             start: Any = {Slime: "turn", Vime: "named", Roll: "generate"}.get(framework, "sample")
             names = [("one",), ("two",)] if start in ("named", "generate") else [(), ()]
@@ -132,22 +132,24 @@ class ClientContract:
                 asyncio.ensure_future(getattr(client, start)(*name, PROMPT, tokens))
                 for name, tokens in zip(names, (LONG, BUSY), strict=True)
             )
-            await engine.holds(2)
+            for engine in engines:
+                await engine.holds(2 // len(engines))
             if isinstance(client, Vime):
                 body = {"request_ids": ["generate-tokens-one"]}
                 answer = await client.post("/abort_requests", body)
                 assert answer["aborted"] == 1 and [row["error"] for row in answer["results"]] == [None]
                 assert (await ended).status == "abort"
             elif isinstance(client, Roll):
-                await client.abort("one", [engine.url])
+                await client.abort("one", [engine.url for engine in engines])
                 assert [sample.status for sample in await ended] == ["abort"]
             else:
                 ended.cancel()
                 with pytest.raises((asyncio.CancelledError, httpx.HTTPError)):
                     await ended
-            await engine.holds(1)
             sample = (await kept)[0] if isinstance(client, Roll) else await kept
             assert (len(sample.tokens), sample.status) == (BUSY, "length")
+            for engine in engines:
+                await engine.holds(0)
 
     async def test_stream_is_ended_by_hanging_up(self, site: Site, engines_of: EnginesOf) -> None:
         """Each event has all tokens so far; the engine is free once the client has disconnected."""

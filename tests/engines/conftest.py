@@ -68,13 +68,6 @@ def vllm(engines: Servers, serve: Serve) -> Front:
     return _front("vllm", engines, serve)
 
 
-@pytest.fixture(scope="session")
-def vllm_url(engines: Servers) -> str:
-    """The engine's own URL, for tests without a gateway."""
-    require("vllm")
-    return engines["vllm"].url
-
-
 @pytest.fixture(scope="session", params=["sglang", "sglang-incremental", "vllm"])
 def front(request: pytest.FixtureRequest, engines: Servers, serve: Serve) -> Front:
     """Each engine with its gateway, one after the other."""

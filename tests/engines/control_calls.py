@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import httpx
+
 from scripts.engines import paths
 
 JSON = "application/json"
@@ -23,6 +25,12 @@ class Call:
     def __str__(self) -> str:
         request = "" if self.body is None else f" {self.body or 'nothing'}"
         return f"{self.method} {self.target}{request}{'' if self.content_type == JSON else ' untyped'}"
+
+    async def answer(self, client: httpx.AsyncClient, url: str) -> httpx.Response:
+        headers = {"connection": "close"}  # an engine closes a connection after an error
+        if self.body is not None and self.content_type is not None:
+            headers["content-type"] = self.content_type
+        return await client.request(self.method, url + self.target, content=self.body, headers=headers)
 
 
 def get(*targets: str) -> list[Call]:

@@ -17,13 +17,12 @@ from uuid import uuid4
 
 import httpx
 
+from tests.clients.site import PROMPT
+
 Json = dict[str, Any]
 
 #: The placeholder in a case for the id of the request.
 ID = "an-id"
-PROMPT = [432, 402, 5]
-#: Tokens of a request that a test does not wait for: on an idle machine it would run for over 10 s.
-LONG = 8000
 
 #: Members of an SGLang reply that differ between runs. ``cached_tokens`` depends on earlier requests.
 _UNREPEATABLE = {"e2e_latency", "response_sent_to_client_ts", "cached_tokens", "cached_tokens_details"}

@@ -44,9 +44,6 @@ async def test_answer_is_the_engines_own(
 
 
 async def answer(client: httpx.AsyncClient, url: str, call: Call) -> tuple[int, dict[str, str], bytes]:
-    headers = {"connection": "close"}  # an engine closes a connection after an error
-    if call.body is not None and call.content_type is not None:
-        headers["content-type"] = call.content_type
-    reply = await client.request(call.method, url + call.target, content=call.body, headers=headers)
+    reply = await call.answer(client, url)
     kept = {name: value for name, value in reply.headers.items() if name not in _OWN_HEADERS}
     return reply.status_code, kept, reply.content

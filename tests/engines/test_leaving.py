@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from tests.engines.front import LONG, Front, Json, events, running_requests
+from tests.clients.site import LONG
+from tests.engines.front import Front, Json, events, running_requests
+from tests.support.gateway import RawClient
 
 #: Seconds within which an engine must end the request of a client that has disconnected.
 FREED_WITHIN = 1.0
@@ -32,46 +31,23 @@ async def idle(client: httpx.AsyncClient, front: Front) -> None:
     assert await running_requests(client, front, 0) == 0, "requests of an earlier test still run"
 
 
-class LongRequest:
-    """A request on a bare socket, whose client can disconnect with a FIN or a RST."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def read_an_event(self) -> None:
-        await self._reader.readuntil(b"data: {")
-
-    async def disconnect(self, how: str) -> None:
-        """Disconnect with a FIN or an RST."""
-        if how == "rst":
-            linger = struct.pack("ii", 1, 0)
-            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self._writer.close()
-        await self._writer.wait_closed()
-
-
 @asynccontextmanager
-async def long_request(front: Front, name: str, *, stream: bool) -> AsyncIterator[LongRequest]:
+async def long_request(front: Front, name: str, *, stream: bool) -> AsyncIterator[RawClient]:
     """Send a request for more tokens than the test will wait for."""
-    where = urlsplit(front.through)
-    reader, writer = await asyncio.open_connection(where.hostname, where.port)
-    content = json.dumps(front.body(name, LONG, stream=stream)).encode()
-    head = f"POST {front.path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
-    writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
-    request = LongRequest(reader, writer)
+    raw = await RawClient.connect(int(front.through.rpartition(":")[2]))
+    raw.request(front.path, json.dumps(front.body(name, LONG, stream=stream)).encode())
     try:
         if stream:
-            await request.read_an_event()
-        yield request
+            await raw.reader.readuntil(b"data: {")
+        yield raw
     finally:
-        await request.disconnect("fin")
+        raw.leave()
 
 
 @asynccontextmanager
 async def two_streams(
     client: httpx.AsyncClient, front: Front, names: tuple[str, str]
-) -> AsyncIterator[tuple[LongRequest, asyncio.Task[list[Json]]]]:
+) -> AsyncIterator[tuple[RawClient, asyncio.Task[list[Json]]]]:
     """Start a long stream with the first name, and beside it one with the second that is read to its end."""
     async with long_request(front, names[0], stream=True) as first, asyncio.TaskGroup() as tasks:
         second = tasks.create_task(read_to_the_end(client, front, names[1]))
@@ -100,14 +76,14 @@ async def test_long_request_that_nobody_leaves_goes_on(client: httpx.AsyncClient
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
-@pytest.mark.parametrize("how", ["fin", "rst"])
+@pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
 async def test_client_that_leaves_frees_the_engine(
-    client: httpx.AsyncClient, front: Front, how: str, stream: bool
+    client: httpx.AsyncClient, front: Front, reset: bool, stream: bool
 ) -> None:
     """The engine is free within a second, also if it has sent nothing that could have failed."""
-    async with long_request(front, f"leaves-{how}", stream=stream) as request:
+    async with long_request(front, f"leaves-{reset}", stream=stream) as request:
         assert await running_requests(client, front, 1) == 1
-        await request.disconnect(how)
+        request.leave(reset=reset)
         assert await running_requests(client, front, 0, FREED_WITHIN) == 0
 
 
@@ -121,7 +97,8 @@ async def test_many_clients_that_leave_at_once_free_the_engine(
             for number in range(12)
         ]
         assert await running_requests(client, front, len(crowd)) == len(crowd)
-        await asyncio.gather(*(request.disconnect("fin") for request in crowd))
+        for request in crowd:
+            request.leave()
         assert await running_requests(client, front, 0, FREED_WITHIN) == 0
 
 
@@ -156,7 +133,7 @@ async def test_leaving_one_stream_spares_its_neighbour(
 ) -> None:
     """Of two streams with one id, or with an id and its prefix, one ends and the other is complete."""
     async with two_streams(client, front, names) as (first, second):
-        await first.disconnect("fin")
+        first.leave()
         assert await running_requests(client, front, 1, FREED_WITHIN) == 1
         assert not second.done()
     assert_untouched(front, names[1], second.result())
@@ -175,7 +152,7 @@ async def test_aborting_one_id_spares_the_id_it_begins(client: httpx.AsyncClient
 async def test_id_can_be_used_again_at_once(client: httpx.AsyncClient, front: Front) -> None:
     """A client may reuse an id at once: the abort of the old request does not end the new one."""
     async with long_request(front, "again", stream=True) as request:
-        await request.disconnect("fin")
+        request.leave()
         assert_untouched(front, "again", await read_to_the_end(client, front, "again"))
 
 

@@ -55,11 +55,7 @@ async def answer(
     client: httpx.AsyncClient, url: str, call: Call
 ) -> tuple[int, dict[str, frozenset[str]], Any]:
     """Return status, headers, and the body without the values that differ between engines."""
-    content = None if call.body is None else call.body.encode()
-    headers = {"connection": "close"}  # an engine closes a connection after an error
-    if content is not None and call.content_type is not None:
-        headers["content-type"] = call.content_type
-    reply = await client.request(call.method, url + call.target, content=content, headers=headers)
+    reply = await call.answer(client, url)
     kept = {
         name: frozenset(value.split(", ")) for name, value in reply.headers.items() if name not in OWN_HEADERS
     }
