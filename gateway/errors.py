@@ -151,9 +151,6 @@ class LoopDetected(GatewayError):
     status = 508
     error_type = "internal"
 
-    def __init__(self) -> None:
-        super().__init__("this request has passed through this gateway before: a worker leads back to it")
-
 
 class Overloaded(GatewayError):
     """A configured limit on concurrent requests is reached. The status can be configured."""

@@ -39,6 +39,7 @@ from gateway.proxy.feed import feed
 from gateway.proxy.live import LiveExchange
 from gateway.proxy.services import Services
 from gateway.security.guard import AccessScope, challenge
+from gateway.upstream.via import LOOPED
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ class GenerateHandler:
             headers = services.guard.admit(AccessScope.INFERENCE, headers)
         context = read_context(client.headers)
         if context.forwarded and services.via.passed(client.headers):
-            raise LoopDetected
+            raise LoopDetected(LOOPED)
         live.body = await client.read_body(services.body_limit)
         record.request_bytes = len(live.body)
         client.on_disconnect(live.on_client_disconnect)

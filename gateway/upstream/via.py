@@ -11,6 +11,9 @@ from typing import Final
 
 from gateway.formats.contract import Headers
 
+#: The message of the error for a request that has passed through this gateway before.
+LOOPED = "this request has passed through this gateway before: a worker leads back to it"
+
 
 class Via:
     """The entry of one gateway; all of its processes share it, and no other gateway has the same."""

@@ -20,6 +20,7 @@ from gateway.errors import LoopDetected, MethodNotAllowed
 from gateway.proxy.handler import GenerateHandler
 from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable
+from gateway.upstream.via import LOOPED
 from gateway.wiring.background import Background
 
 
@@ -87,7 +88,7 @@ class Gateway:
 
 
 async def _refuse_loop(scope: Scope, receive: Receive, send: Send) -> None:
-    error = LoopDetected()
+    error = LoopDetected(LOOPED)
     await failure(error.status, error.message)(scope, receive, send)
 
 

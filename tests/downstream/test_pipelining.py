@@ -14,6 +14,7 @@ from gateway.downstream.limits import ClientLimits
 from gateway.downstream.request import ServerRequest
 from gateway.downstream.start_pacing import PER_ITERATION, StartPacer
 from gateway.loop.stepper import CoroutineStepper
+from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.proxy.lifecycle import Lifecycle
 from tests.downstream.raw import CHUNKED
@@ -25,6 +26,7 @@ class Application:
 
     def __init__(self) -> None:
         self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
+        self.unreachable_peers = UnreachablePeers()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
         self.started: list[ServerRequest] = []
         self.limits_reached: list[str] = []

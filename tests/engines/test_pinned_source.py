@@ -12,7 +12,7 @@ from scripts.engines import install
 def test_installed_engine_has_no_unclassified_field(engine: str) -> None:
     """A new field fails the test, a removed one is printed: an upgrade lists its changes."""
     if not install.installed(engine) and (reason := install.why_not(engine)) is not None:
-        pytest.skip(f"NOT TESTED, {engine.upper()} EXIT_FAILED BE INSTALLED ON THIS MACHINE: {reason}")
+        pytest.skip(f"NOT TESTED, {engine.upper()} CANNOT BE INSTALLED ON THIS MACHINE: {reason}")
     found = differences(engine, package_of(engine))
     gone = [str(one) for one in found if one.change == "gone"]
     print("\n".join(gone) or "nothing is gone")

@@ -29,6 +29,7 @@ TYPES = {
     502: "InternalServerError",
     503: "ServiceUnavailableError",
     504: "GatewayTimeoutError",
+    508: "InternalServerError",
 }
 
 

@@ -83,7 +83,7 @@ TABLE: dict[tuple[str, str, str], list[tuple[Any, ...]]] = {
     ],
     ("sglang", "value of another type than usual is missing", "priority lora cache_salt model"): [
         (IDS, 0, None, None, None),
-        (IDS | {"priority": 7, "lora_path": "a", "cache_salt": "t", "model": "tiny"}, 7, "a", "t", "tiny"),
+        (IDS | {"priority": 7, "lora_path": "a", "cache_salt": "t", "model": "tiny"}, 7, "a", "t", "a"),
         (IDS | {"priority": None, "lora_path": ["a"], "cache_salt": "", "model": ""}, 0, None, None, None),
         (IDS | {"priority": True, "model": 5}, 0, None, None, None),
     ],

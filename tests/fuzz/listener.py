@@ -18,6 +18,7 @@ from gateway.downstream.request import ServerRequest
 from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import Cancelled, RequestTooLarge
 from gateway.loop.stepper import CoroutineStepper
+from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.proxy.lifecycle import Lifecycle
 from tests.fuzz.target import Target
@@ -44,6 +45,7 @@ class Served:
 class _Application:
     def __init__(self) -> None:
         self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
+        self.unreachable_peers = UnreachablePeers()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
         self.requests: list[Request] = []
 
