@@ -183,8 +183,10 @@ class GenerateHandler:
         """Send the failure in the dialect: before commit as a status, after it in-band or by a cut."""
         client, attempt = live.client, live.attempt
         if live.record.committed:
-            out = attempt.reader.fail(error) if attempt is not None else b""
-            return await client.finish(out) if out else client.truncate()
+            assert attempt is not None, "only its reply is committed"
+            out = attempt.reader.fail(error)
+            complete = attempt.reader.facts.ending is not None
+            return await client.finish(out) if out or complete else client.truncate()
         extra = challenge(error)
         if live.ids.public:
             extra += live.public_id_line()

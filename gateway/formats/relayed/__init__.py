@@ -30,6 +30,7 @@ from gateway.formats.contract import (
 from gateway.formats.optional import AbortTarget
 from gateway.formats.options import Kind, flag, mebibytes, read
 from gateway.formats.relayed import errors, reader, schema, upstream
+from gateway.formats.relayed.apis import api_of_path
 from gateway.formats.relayed.request import Request, parse, parse_in_steps, project
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
@@ -88,7 +89,11 @@ class RelayedFormat(BaseFormat[Request]):
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader.reader(
-            ids, head, passthrough=self.passthrough_engine_errors, event_limit=self.event_limit
+            ids,
+            head,
+            passthrough=self.passthrough_engine_errors,
+            event_limit=self.event_limit,
+            api=api_of_path(self.path),
         )
 
     def configured(self, options: Mapping[str, str]) -> RelayedFormat:
@@ -96,7 +101,7 @@ class RelayedFormat(BaseFormat[Request]):
         return replace(self, **read(options, _OPTIONS))
 
     def render(self, error: GatewayError) -> ErrorReply:
-        return errors.render(error)
+        return errors.render(error, api_of_path(self.path))
 
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         """Return None: no worker speaks this format."""

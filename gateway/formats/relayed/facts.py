@@ -14,13 +14,27 @@ import msgspec
 from gateway.formats.contract import Ending, ReplyFacts
 from gateway.formats.json.steps import Steps
 from gateway.formats.json.windows import Span
-from gateway.formats.large_event import Shape, summarize
+from gateway.formats.large_event import Shape, Summary, summarize
+from gateway.formats.relayed.apis import StreamApi, api_of_event
+from gateway.formats.relayed.errors import status_of
+from gateway.formats.routing_data import NAME as ROUTING_DATA
 
-_PLAIN = {"stop": Ending.STOP, "length": Ending.LENGTH}
+#: The finish reasons of chat completions, then those of messages.
+_PLAIN = {
+    "stop": Ending.STOP,
+    "length": Ending.LENGTH,
+    "end_turn": Ending.STOP,
+    "stop_sequence": Ending.STOP,
+    "max_tokens": Ending.LENGTH,
+}
 #: The names of token counts: those of chat completions, then those of responses.
 _PROMPT, _COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
-_LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "message_stop"})
+#: The members of a piece of a message that are no text.
+_NO_TEXT = frozenset({"role", "type"})
+#: The value of a member that a chunk does not have, where null is a value.
+ABSENT: Any = msgspec.UNSET
 
 
 class Chunk(msgspec.Struct):
@@ -30,8 +44,13 @@ class Chunk(msgspec.Struct):
     usage: Any = None
     error: Any = None
     type: Any = None
+    code: Any = None
     delta: Any = None
+    message: Any = None
     response: Any = None
+    routing_data: Any = ABSENT
+    sequence_number: Any = None
+    stop_reason: Any = None
 
 
 _decode = msgspec.json.Decoder(Chunk).decode
@@ -46,50 +65,74 @@ def parse_chunk(data: bytes) -> Chunk | None:
 
 
 _CHOICE: Shape = MappingProxyType(dict.fromkeys(("token_ids", "text", "delta", "finish_reason")))
-_RESPONSE: Shape = MappingProxyType({"usage": None})
+_RESPONSE: Shape = MappingProxyType({"usage": None, "error": None})
+_MESSAGE: Shape = MappingProxyType({"usage": None})
 _SHAPE: Shape = MappingProxyType(
-    {**dict.fromkeys(Chunk.__struct_fields__), "choices": _CHOICE, "response": _RESPONSE}
+    {
+        **dict.fromkeys(Chunk.__struct_fields__),
+        "choices": _CHOICE,
+        "message": _MESSAGE,
+        "response": _RESPONSE,
+    }
 )
 
 
-def parse_chunk_in_steps(text: bytes, span: Span) -> Steps[Chunk | None]:
-    """Do what ``parse_chunk`` does for a large text, in steps."""
+def summarize_chunk(text: bytes, span: Span) -> Steps[Summary | None]:
+    """Return the members of a large JSON object and where its routing data is, in steps; None for any other
+    text.
+    """
     try:
-        found = yield from summarize(text, span, _SHAPE)
+        return (yield from summarize(text, span, _SHAPE, cut=ROUTING_DATA))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return parse_chunk(found.text)
 
 
 class Notes:
     """Collects the ``facts`` of one reply.
 
-    ``expecting`` is True once a chunk was read of a kind of stream that ends with a terminal event.
+    ``api`` is what a stream speaks, None if its route and its events so far do not tell. ``next_number`` is
+    the sequence number of the next event, if its events are numbered.
     """
 
-    __slots__ = ("expecting", "facts")
+    __slots__ = ("api", "facts", "next_number")
 
-    def __init__(self) -> None:
+    def __init__(self, api: StreamApi | None = None) -> None:
         self.facts = ReplyFacts()
-        self.expecting = False
+        self.api = api
+        self.next_number = 0
 
     def note_event(self, event: Chunk) -> None:
         """Record one event of a stream. A text counts as one token until an event contains the usage."""
-        facts = self.facts
-        if isinstance(event.type, str) and event.type.startswith("response."):
-            self.expecting = True
-            facts.terminal = facts.terminal or event.type in _LAST_EVENTS
-            facts.tokens += isinstance(event.delta, str) and bool(event.delta)
+        if isinstance(event.type, str):
+            self._note_typed(event.type, event)
         if isinstance(event.choices, list) and event.choices:
-            self.expecting = True
+            self.api = StreamApi.CHUNKS
             for choice in event.choices:
                 self._note_choice(choice)
         self._note_rest(event)
+
+    def _note_typed(self, type: str, event: Chunk) -> None:
+        """Record an event of an API whose events have types."""
+        facts, delta = self.facts, event.delta
+        self.api = api_of_event(type) or self.api
+        facts.terminal = facts.terminal or type in _LAST_EVENTS
+        if isinstance(delta, str):
+            facts.tokens += bool(delta) and self.api is StreamApi.RESPONSES
+        elif isinstance(delta, dict) and self.api is StreamApi.MESSAGES:
+            facts.tokens += type == "content_block_delta" and _has_content(delta)
+            self._note_reason(delta.get("stop_reason"))
+        if isinstance(event.sequence_number, int):
+            self.next_number = event.sequence_number + 1
+        if type == "response.failed" and isinstance(event.response, dict):
+            self._note_error(event.response.get("error"))
+        elif type == "error" and self.api is not None and not event.error:
+            self._note_error({"code": event.code})
 
     def note_reply(self, reply: Chunk) -> None:
         """Record a unary reply."""
         for choice in reply.choices if isinstance(reply.choices, list) else ():
             self._note_finish(choice)
+        self._note_reason(reply.stop_reason)
         self._note_rest(reply)
         self.facts.terminal = True
 
@@ -106,12 +149,15 @@ class Notes:
     def _note_rest(self, chunk: Chunk) -> None:
         """Record usage and error."""
         self._note_usage(chunk.usage)
-        if isinstance(chunk.response, dict):
-            self._note_usage(chunk.response.get("usage"))
+        for nested in (chunk.response, chunk.message):
+            if isinstance(nested, dict):
+                self._note_usage(nested.get("usage"))
         if chunk.error:
-            code = chunk.error.get("code") if isinstance(chunk.error, dict) else None
-            self.facts.error_status = code if type(code) is int and 400 <= code < 600 else 500
-            self.facts.terminal = True
+            self._note_error(chunk.error)
+
+    def _note_error(self, error: Any) -> None:
+        self.facts.error_status = status_of(error)
+        self.facts.terminal = True
 
     def _note_choice(self, choice: Any) -> None:
         if not isinstance(choice, dict):
@@ -124,7 +170,9 @@ class Notes:
         self._note_finish(choice)
 
     def _note_finish(self, choice: Any) -> None:
-        reason = choice.get("finish_reason") if isinstance(choice, dict) else None
+        self._note_reason(choice.get("finish_reason") if isinstance(choice, dict) else None)
+
+    def _note_reason(self, reason: Any) -> None:
         if isinstance(reason, str):
             self.facts.finish_reasons.append(reason)
 
@@ -139,7 +187,7 @@ class Notes:
 
 
 def _has_content(delta: dict[str, Any]) -> bool:
-    return any(value for name, value in delta.items() if name != "role")
+    return any(value for name, value in delta.items() if name not in _NO_TEXT)
 
 
 def _number(usage: dict[str, Any], names: tuple[str, ...], fallback: int | None) -> int | None:

@@ -1,22 +1,27 @@
 """The readers of relayed replies.
 
 Owns: complete events, the end of a stream, mapping the id back. Must never enter: a change of any other byte
-except file paths in a server's error; I/O, a clock.
+except file paths in a server's error and a router's own data; I/O, a clock.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 
-from gateway.errors import GatewayError, UpstreamIncomplete
+from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
+from gateway.formats import routing_data
 from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.id_mapping import IdMapping
+from gateway.formats.json.windows import Span
 from gateway.formats.large_event import OutputSteps, StreamRewriter, assemble, emit, find_data
 from gateway.formats.passthrough import PassthroughReader, ReplyBuffer
 from gateway.formats.paths import PathCutter, cut_paths
+from gateway.formats.relayed.apis import StreamApi
 from gateway.formats.relayed.errors import in_band
-from gateway.formats.relayed.facts import Chunk, Notes, parse_chunk, parse_chunk_in_steps
+from gateway.formats.relayed.facts import ABSENT, Chunk, Notes, parse_chunk, summarize_chunk
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE_EVENT_SIZE, EventScanner, LargeEvent, payload
 
 _EVENTS = b"text/event-stream"
@@ -25,13 +30,23 @@ _JSON = b"application/json"
 _UNARY_TYPES = frozenset({b"", _JSON, b"text/plain", b"text/html"})
 
 
-def reader(ids: Ids, head: ReplyHead, *, passthrough: bool, event_limit: int = DEFAULT_EVENT_LIMIT) -> Reader:
-    """Return the relay reader for a reply with this head."""
+def reader(
+    ids: Ids,
+    head: ReplyHead,
+    *,
+    passthrough: bool,
+    event_limit: int = DEFAULT_EVENT_LIMIT,
+    api: StreamApi | None = None,
+) -> Reader:
+    """Return the relay reader for a reply with this head.
+
+    ``api`` is that of the route, None: no known one.
+    """
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     good = head.status == 200 and not unreadable
     if good and kind == _EVENTS:
         return StreamReader(
-            _id_mapping_for(ids), EventScanner(event_limit, LARGE_EVENT_SIZE), passthrough=passthrough
+            _id_mapping_for(ids), EventScanner(event_limit, LARGE_EVENT_SIZE), api, passthrough=passthrough
         )
     if good and kind == _JSON:
         return UnaryReader(_id_mapping_for(ids))
@@ -74,6 +89,9 @@ class UnaryReader:
             out = self._buffer.take()
             if (reply := parse_chunk(out)) is not None:
                 self._notes.note_reply(reply)
+                if reply.routing_data is not ABSENT:
+                    with suppress(UpstreamMalformed):  # it is no router's
+                        out = routing_data.extract(out, self.facts) or b"{}"
             out = out if self._id_mapping is None else self._id_mapping.map(out)
         self.facts.ending = self._notes.ending
         return out
@@ -85,8 +103,9 @@ class UnaryReader:
 class StreamReader:
     """Relays complete events.
 
-    A stream of the OpenAI API must end with a terminal event, ``[DONE]`` or the last event of its kind; any
-    other stream needs at least one event. The closing ``[DONE]`` is held until ``finish``.
+    A stream of a known API must end with a terminal event, ``[DONE]`` or the last event of its kind; any
+    other stream needs at least one event. The closing ``[DONE]`` is held until ``finish``. A stream that
+    breaks is ended by the error event of its API, or cut off if that is not known.
     """
 
     __slots__ = ("_closing", "_ended", "_notes", "_passthrough", "_scanner", "_seen", "_id_mapping", "facts")
@@ -94,8 +113,15 @@ class StreamReader:
     streaming = True
     identity = False
 
-    def __init__(self, id_mapping: IdMapping | None, scanner: EventScanner, *, passthrough: bool) -> None:
-        self._notes = Notes()
+    def __init__(
+        self,
+        id_mapping: IdMapping | None,
+        scanner: EventScanner,
+        api: StreamApi | None = None,
+        *,
+        passthrough: bool,
+    ) -> None:
+        self._notes = Notes(api)
         self.facts = self._notes.facts
         self._id_mapping = id_mapping
         self._passthrough = passthrough
@@ -126,7 +152,7 @@ class StreamReader:
                 raise UpstreamIncomplete("The worker's stream ended inside an event")
             self._closing, rest = rest, b""
             facts.terminal = True
-        if not facts.terminal and (self._notes.expecting or not self._seen):
+        if not facts.terminal and (self._notes.api is not None or not self._seen):
             raise UpstreamIncomplete("The worker's stream ended before the reply was finished")
         facts.terminal = True
         facts.ending = self._notes.ending
@@ -137,25 +163,31 @@ class StreamReader:
         if self._ended:
             return b""
         self._ended = True
-        if self._closing:
+        if self.facts.terminal:
             # The engine had sent everything before its connection broke.
             self.facts.ending = self._notes.ending
             return self._closing
-        return in_band(error)
+        return in_band(error, self._notes.api, self._notes.next_number)
 
     def _relay_large(self, large: LargeEvent) -> OutputSteps:
         """Relay a large event and the bytes after it, in steps."""
         event = yield from assemble(large)
         found = yield from find_data(event, lines=large.lines)
         through: list[StreamRewriter] = []
+        cuts: Sequence[Span] = ()
         if found is not None:
             self._seen = True
-            chunk = yield from parse_chunk_in_steps(*found)
+            summary = yield from summarize_chunk(*found)
+            chunk = None if summary is None else parse_chunk(summary.text)
             if chunk is not None and self._note(chunk):
                 through.append(PathCutter())
+            if summary is not None and summary.value is not None and found[0] is event:
+                with suppress(UpstreamMalformed):  # it is no router's
+                    routing_data.note(summary.value, self.facts)
+                    cuts = summary.cuts
         if self._id_mapping is not None:
             through.append(self._id_mapping)
-        yield from emit(event, (), through)
+        yield from emit(event, cuts, through)
         if large.rest:
             yield self.feed(large.rest)
 
@@ -163,7 +195,12 @@ class StreamReader:
         """Record the facts of an event, and return it as it is to be sent on."""
         self._seen = True
         chunk = parse_chunk(data)
-        return cut_paths(event) if chunk is not None and self._note(chunk) else event
+        if chunk is None:
+            return event
+        if chunk.routing_data is not ABSENT:
+            with suppress(UpstreamMalformed):  # it is no router's
+                event, _ = routing_data.extract_from_event(event, data, self.facts)
+        return cut_paths(event) if self._note(chunk) else event
 
     def _note(self, chunk: Chunk) -> bool:
         """Record the facts of an event. Return True if file paths must be removed from it."""

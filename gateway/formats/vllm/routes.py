@@ -50,6 +50,8 @@ ROUTES = Routes(
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
         "/v1/embeddings",
         "/v1/score",
         "/v1/rerank",

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from gateway.errors import UpstreamIncomplete
 from gateway.formats.contract import Ending, Ids, Reader, ReplyHead
 from gateway.formats.relayed import RelayedFormat
+from gateway.formats.relayed.apis import StreamApi
 from gateway.formats.relayed.reader import reader
 from gateway.formats.relayed.request import parse, project
+from gateway.formats.sse import LARGE_EVENT_SIZE
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.drive import drive
 from gateway.testing.model import ModelWorker
@@ -129,8 +131,10 @@ SAME, PRIVATE = Ids(("job",), ("job",)), Ids(('j"é',), ("f" * 32,))
 DONE = b"data: [DONE]\n\n"
 
 
-def read(status: int = 200, kind: str = "text/event-stream", ids: Ids = SAME, **options: bool) -> Reader:
-    return reader(ids, ReplyHead(status, [(b"content-type", kind.encode())]), passthrough=False, **options)
+def read(
+    status: int = 200, kind: str = "text/event-stream", ids: Ids = SAME, api: StreamApi | None = None
+) -> Reader:
+    return reader(ids, ReplyHead(status, [(b"content-type", kind.encode())]), passthrough=False, api=api)
 
 
 def event(**members: Any) -> bytes:
@@ -177,7 +181,7 @@ def test_tokens_are_counted_as_they_come_and_only_grow() -> None:
 @pytest.mark.parametrize("kept", range(len(CHAT) - 1))
 def test_chat_stream_without_its_end_is_incomplete(kept: int) -> None:
     """The relayed events are followed by the dialect's in-band error."""
-    outcome = drive(read(), CHAT[:kept])
+    outcome = drive(read(api=StreamApi.CHUNKS), CHAT[:kept])
     assert outcome.failure is UpstreamIncomplete
     assert outcome.out.startswith(b"".join(CHAT[:kept])) and outcome.out.endswith(DONE)
     assert b'{"error":{"message":' in outcome.out
@@ -195,10 +199,77 @@ def test_connection_that_breaks_after_the_end_loses_nothing() -> None:
     assert it.facts.ending is Ending.STOP
 
 
-@pytest.mark.parametrize(("code", "status"), [(400, 400), (503, 503), ("odd", 500), (None, 500)])
-def test_error_event_is_a_failed_reply(code: object, status: int) -> None:
-    facts = drive(read(), (chunk("a"), event(error={"message": "m", "code": code}), DONE)).facts
-    assert (facts.error_status, facts.ending) == (status, Ending.ERROR_EVENT)
+MESSAGES = (
+    event(type="message_start", message={"usage": {"input_tokens": 7, "output_tokens": 1}}),
+    event(type="ping"),
+    event(type="content_block_delta", delta={"type": "text_delta", "text": "a"}),
+    event(type="content_block_delta", delta={"type": "text_delta", "text": "b"}),
+    event(type="message_delta", delta={"stop_reason": "max_tokens"}, usage={"output_tokens": 5}),
+    event(type="message_stop"),
+)
+
+
+def test_facts_of_messages_are_those_the_events_and_the_reply_tell() -> None:
+    facts = drive(read(), MESSAGES).facts
+    assert (facts.prompt_tokens, facts.tokens, facts.ending) == (7, 5, Ending.LENGTH)
+    it = read()
+    assert [it.feed(each) and it.facts.tokens for each in MESSAGES[:4]] == [1, 1, 2, 3]
+    reply = {"type": "message", "stop_reason": "end_turn", "usage": {"input_tokens": 2, "output_tokens": 9}}
+    facts = drive(read(kind="application/json"), (json.dumps(reply).encode(),)).facts
+    assert (facts.prompt_tokens, facts.tokens, facts.ending) == (2, 9, Ending.STOP)
+
+
+@pytest.mark.parametrize("api", StreamApi)
+@pytest.mark.parametrize("events", [(), (event(type="ping"),), (b": x\n\n",)])
+def test_stream_of_a_known_route_needs_its_last_event_whatever_it_had(
+    api: StreamApi, events: tuple[bytes, ...]
+) -> None:
+    outcome = drive(read(api=api), events)
+    assert outcome.failure is UpstreamIncomplete and b"error" in outcome.out
+
+
+ERRORS: list[tuple[dict[str, Any], int]] = [
+    *(({"error": {"message": "m", "code": code}}, status) for code, status in ((400, 400), (503, 503))),
+    *(({"error": {"message": "m", "code": code}}, 500) for code in ("odd", None, 200)),
+    ({"error": "text"}, 500),
+    ({"type": "error", "error": {"type": "rate_limit_error", "message": "m"}}, 429),
+    ({"type": "error", "error": {"type": "overloaded_error", "message": "m"}}, 503),
+    ({"type": "error", "code": "rate_limit_exceeded", "message": "m"}, 429),
+    ({"type": "error", "code": "server_error", "message": "m"}, 500),
+    ({"type": "response.failed", "response": {"error": {"code": "invalid_prompt"}}}, 400),
+    ({"type": "response.failed", "response": {"error": None}}, 500),
+]
+
+
+@pytest.mark.parametrize(("members", "status"), ERRORS)
+def test_error_event_is_a_failed_reply_with_nothing_behind_it(members: dict[str, Any], status: int) -> None:
+    first = chunk("a") if "error" in members and "type" not in members else RESPONSES[0]
+    outcome = drive(read(), (first, event(**members)))
+    assert (outcome.facts.error_status, outcome.facts.ending) == (status, Ending.ERROR_EVENT)
+    assert (outcome.out, outcome.failure) == (first + event(**members), None)
+
+
+ROUTED = {"routing_data": {"worker_id": 7}}
+
+
+def test_routing_data_of_a_router_behind_the_worker_becomes_a_fact() -> None:
+    """Of chunks, events of other APIs, unary replies and large events; what no router sends stays."""
+    large = event(delta="x" * LARGE_EVENT_SIZE, **ROUTED)
+    for added, left in (
+        (event(choices=[], **ROUTED), event(choices=[])),
+        (event(**ROUTED), b""),
+        (event(type="message_stop", **ROUTED), event(type="message_stop")),
+        (large, event(delta="x" * LARGE_EVENT_SIZE)),
+    ):
+        outcome = drive(
+            read(), (event(x=1), *(added[at : at + 999_999] for at in range(0, len(added), 999_999)))
+        )
+        assert outcome.out.startswith(event(x=1) + left)
+        assert outcome.facts.routing_data == {"worker_id": 7}
+    unary = drive(read(kind="application/json"), (b'{"routing_data":{"worker_id":7},"id" : 1}',))
+    assert (unary.out, unary.facts.routing_data) == (b'{"id" : 1}', {"worker_id": 7})
+    for kept in (event(routing_data=[1]), event(x={"routing_data": {}})):
+        assert drive(read(), (kept,)).out == kept
 
 
 def test_paths_of_a_servers_files_are_cut_from_its_own_errors() -> None:
