@@ -220,7 +220,9 @@ class Format(Protocol[R]):
         ...
 
     def upstream(self, request: R, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        """Return the request for the worker: the client's bytes, changed only where an id must be set."""
+        """Return the request for the worker: the client's bytes, changed only where an id must be set, or
+        what the engine reads in the body and the client named in a header.
+        """
         ...
 
     def abort(self, worker: WorkerView, request: R, ids: Ids) -> Sequence[UpstreamRequest]:

@@ -1,4 +1,4 @@
-"""Schemas of pydantic models for OpenAPI documents.
+"""Parts of OpenAPI documents: schemas of pydantic models, headers.
 
 Owns: the resolution of references inside a schema. Must never enter: a dialect's fields, the request path.
 """
@@ -18,6 +18,17 @@ def schema_of(model: type[BaseModel]) -> Any:
     """
     schema = model.model_json_schema()
     return _in_place(schema, schema.pop("$defs", {}))
+
+
+def header_parameter(name: str, description: str) -> dict[str, Any]:
+    """Return the description of a request header that may be left out."""
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": description,
+        "schema": {"type": "string"},
+    }
 
 
 def _in_place(node: Any, definitions: Mapping[str, Any]) -> Any:

@@ -18,7 +18,8 @@ ODD = (
 SGLANG_BODY = (
     b"{" + ODD + b'"return_routed_experts": true, "routed_experts_start_len": 7, "return_indexer_topk": false'
     b', "lora_path": "adapters/a", "custom_logit_processor": "x", "image_data": null'
-    b', "logprob_start_len": null, "sampling_params": {"custom_params": {"return_top_p_token_ids": true}'
+    b', "logprob_start_len": null, "routed_dp_rank": 1'
+    b', "sampling_params": {"custom_params": {"return_top_p_token_ids": true}'
     b', "max_new_tokens": 3, "temperature": 1e-7}, "input_ids": [3, 2, 1]%b}'
 )
 VLLM_BODY = (

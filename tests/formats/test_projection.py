@@ -46,7 +46,13 @@ RANKS: list[tuple[Any, ...]] = [
 ]
 #: Engine, promise and members -> rows of a body, header lines if there are any, and the value of each member.
 TABLE: dict[tuple[str, str, str], list[tuple[Any, ...]]] = {
-    ("sglang", "rank header is a number of 32 bits or nothing", "dp_rank"): RANKS,
+    ("sglang", "rank is that of the header, else of the body", "dp_rank"): [
+        *RANKS[:2],
+        ({"routed_dp_rank": 3}, 3),
+        ({"data_parallel_rank": 3, "routed_dp_rank": None}, 3),
+        ({"routed_dp_rank": 3, "data_parallel_rank": 4}, (b"x-data-parallel-rank", b"0"), 0),
+        *(({"routed_dp_rank": odd}, None) for odd in (-1, 2**32, "3", 1.0)),
+    ],
     ("vllm", "rank header is a number of 32 bits or nothing", "dp_rank"): RANKS,
     ("sglang", "prompt is counted", "prompt_tokens samples"): [
         (b'{"input_ids" : [ 1 ,\n2 ] }', 2, 1),

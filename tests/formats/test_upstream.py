@@ -12,7 +12,7 @@ from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Ids, UpstreamRequest
 from gateway.formats.optional import AbortTarget, EngineId
 from tests.formats.dialects import BOTH, DIALECTS, Dialect
-from tests.formats.support import HEX, PRIVATE, View, records
+from tests.formats.support import HEX, PRIVATE, View, records, run_steps
 
 SGLANG, VLLM = (dialect.format for dialect in DIALECTS.values())
 CLIENT, WORKER = (b"authorization", b"Bearer client"), (b"authorization", b"Bearer worker")
@@ -91,6 +91,49 @@ def test_sglang_gets_the_id_in_the_body_and_the_rest_as_it_was(
 def test_id_by_header_is_put_into_the_body_of_sglang() -> None:
     headers = [(b"x-request-id", 'naïve"'.encode())]
     assert json.loads(sent(SGLANG, b'{"text":"a"}', same('naïve"'), headers).body)["rid"] == 'naïve"'
+
+
+RANK = b"x-data-parallel-rank"
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    ("body", "rank", "wanted"),
+    [
+        (b'{"rid":"a", "text":"x"}', b"3", b'{"routed_dp_rank":3,"rid":"a", "text":"x"}'),
+        (b'{"text":"x" }', b"3", b'{"rid":"a","routed_dp_rank":3,"text":"x" }'),
+        (b'{"rid":"a","routed_dp_rank": 1 }', b" 0 ", b'{"rid":"a","routed_dp_rank": 0 }'),
+        (b'{"routed_dp_rank":null,"rid":"b","x":1}', b"2", b'{"routed_dp_rank":2,"rid":"a","x":1}'),
+        (
+            b'{"rid":"a","data_parallel_rank":1}',
+            b"2",
+            b'{"routed_dp_rank":2,"rid":"a","data_parallel_rank":1}',
+        ),
+        (b"{ }", b"7", b'{"rid":"a","routed_dp_rank":7 }'),
+        # What the engine reads already says the same, or nobody named a rank.
+        (b'{"rid":"a", "routed_dp_rank":3}', b"3", b'{"rid":"a", "routed_dp_rank":3}'),
+        (b'{"rid":"a", "routed_dp_rank":"x"}', None, b'{"rid":"a", "routed_dp_rank":"x"}'),
+        (b'{"rid":"a", "routed_dp_rank":9}', None, b'{"rid":"a", "routed_dp_rank":9}'),
+    ],
+)
+def test_rank_by_header_is_put_into_the_body_of_sglang(
+    body: bytes, rank: bytes | None, wanted: bytes, large: bool
+) -> None:
+    """SGLang reads the header on its OpenAI routes only, where it takes precedence as well."""
+    headers = [] if rank is None else [(RANK, rank)]
+    read = run_steps(SGLANG.parse_in_steps(body, headers)) if large else SGLANG.parse(body, headers)
+    call = SGLANG.upstream(read, View(), same("a"))
+    found = call.body + b"".join(call.rest)
+    assert json.loads(found) == json.loads(wanted)
+    assert sorted(found.replace(b" ", b"")) == sorted(wanted.replace(b" ", b""))
+    assert len(found) == len(wanted)
+    assert list(call.headers) == headers
+
+
+@pytest.mark.parametrize("rank", [b"3", b"x"])
+def test_rank_reaches_vllm_by_the_header_it_reads(rank: bytes) -> None:
+    call = sent(VLLM, BODY, same("a"), [(RANK, rank)])
+    assert (call.body, dict(call.headers)[RANK]) == (BODY, rank)
 
 
 @pytest.mark.parametrize("ids", [PRIVATE, same("mine")])

@@ -224,19 +224,30 @@ def raw(text: bytes, span: Span) -> msgspec.Raw:
     return msgspec.Raw(memoryview(text)[span[0] : span[1]])
 
 
-def spliced(text: bytes, spans: Sequence[Span], key: str, value: bytes) -> list[memoryview]:
-    """Return the object ``text`` with ``value`` at all of ``spans``, the values of its member ``key``; as
-    a new first member if there are none. In pieces, as a copy would take long.
+class NewValue(NamedTuple):
+    """The new value of the member ``key`` of an object, which has values at ``spans``."""
+
+    key: str
+    value: bytes
+    spans: Sequence[Span]
+
+
+def spliced(text: bytes, changes: Sequence[NewValue]) -> list[memoryview]:
+    """Return the object ``text`` with ``changes``, a value that it did not have as a new first member. In
+    pieces, as a copy would take long.
     """
-    view, inserted = memoryview(text), memoryview(value)
-    if not spans:
+    places = [(start, end, change.value) for change in changes for start, end in change.spans]
+    added = b",".join(
+        b'"%b":%b' % (change.key.encode(), change.value) for change in changes if not change.spans
+    )
+    if added:
         start = text.find(b"{") + 1
-        comma = b"" if _EMPTY.match(text, start) else b","
-        return [view[:start], memoryview(b'"%b":%b%b' % (key.encode(), value, comma)), view[start:]]
+        places.append((start, start, added if _EMPTY.match(text, start) else added + b","))
+    view = memoryview(text)
     parts: list[memoryview] = []
     done = 0
-    for start, end in spans:
-        parts += (view[done:start], inserted)
+    for start, end, value in sorted(places):
+        parts += (view[done:start], memoryview(value))
         done = end
     return [*parts, view[done:]]
 

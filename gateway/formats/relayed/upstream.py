@@ -12,7 +12,7 @@ import msgspec
 from gateway.formats.contract import Ids, UpstreamRequest, WorkerView
 from gateway.formats.headers import to_worker
 from gateway.formats.json.splice import replace_member
-from gateway.formats.json.steps import spliced
+from gateway.formats.json.steps import NewValue, spliced
 from gateway.formats.relayed.request import MODEL_HEADER, RID, Request
 
 
@@ -33,5 +33,5 @@ def _with_id(request: Request, ids: Ids) -> tuple[bytes, Sequence[memoryview]]:
         return request.body, ()
     value = msgspec.json.encode(ids.dispatch[0])
     if request.spans is not None:
-        return b"", spliced(request.body, request.spans, RID, value)
+        return b"", spliced(request.body, [NewValue(RID, value, request.spans)])
     return replace_member(request.body, RID, value), ()

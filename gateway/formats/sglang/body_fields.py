@@ -21,18 +21,16 @@ from gateway.formats.sglang.request import ABSENT, BodyFields, EntryFlags, Large
 
 T = TypeVar("T")
 
-#: Fields that clients may not set, in the order in which they are checked.
+#: Fields that clients may not set (null sets nothing), in the order in which they are checked.
 RESERVED = (
     "bootstrap_info",
     "bootstrap_host",
     "bootstrap_port",
     "bootstrap_room",
     "bootstrap_pair_key",
-    "data_parallel_rank",
     "decode_tp_size",
     "disaggregated_params",
     "disagg_prefill_dp_rank",
-    "routed_dp_rank",
     "external_trace_header",
     "received_time",
 )
@@ -147,11 +145,14 @@ def not_an_object(cause: BaseException | None = None) -> InvalidRequest:
 
 
 def fill(fields: BodyFields, members: Mapping[str, msgspec.Raw]) -> None:
-    """Set ``fields`` from ``members``, raw JSON by name. Raises InvalidRequest and msgspec.DecodeError."""
+    """Set ``fields`` from ``members``, raw JSON by name. Raises InvalidRequest and msgspec.DecodeError.
+
+    A member that is null is not set; only of ``rid`` it is remembered, as its place is where an id is put.
+    """
     for key in members.keys() & _RAW:
         setattr(fields, key, members[key])
-    if (raw := members.get("stream")) is not None:
-        fields.stream = _typed(_bool, raw, "stream", "a boolean")
+    if (stream := members.get("stream", NULL)) != NULL:
+        fields.stream = _typed(_bool, stream, "stream", "a boolean")
     if (raw := members.get("rid")) is not None:
         fields.rid = _typed(_rid, raw, "rid", "a string or a list of strings")
     if (raw := members.get("sampling_params")) is not None:
@@ -168,7 +169,7 @@ def sampling_of(raw: msgspec.Raw) -> Sampling:
     """
     sampling = Sampling()
     members = _present(_raw_sampling(raw)) if _begins(raw, b"{") else {}
-    if (n := members.get("n")) is not None:
+    if (n := members.get("n", NULL)) != NULL:
         sampling.n = _typed(_int, n, "sampling_params.n", "an integer")
     sampling.max_new_tokens = _integer(members.get("max_new_tokens"))
     sampling.beam_width = _integer(members.get("beam_width"))

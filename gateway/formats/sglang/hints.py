@@ -19,7 +19,7 @@ from gateway.formats.sglang.request import ABSENT, BodyFields
 
 T = TypeVar("T")
 
-_RANK = b"x-data-parallel-rank"
+RANK_HEADER = b"x-data-parallel-rank"
 _RANKS = 2**32
 
 _text = msgspec.json.Decoder(str)
@@ -35,12 +35,13 @@ def model_of(fields: BodyFields) -> str | None:
 
 def hints_of(fields: BodyFields, headers: Headers) -> Hints:
     """Return the hints of a request. Never raises: a value of an unusual type is left out."""
+    rank = header(headers, RANK_HEADER)
     without_ids = fields.input_ids is ABSENT or fields.input_ids == NULL
     return Hints(
         priority=_typed(_number, fields.priority) or 0,
         lora=_typed(_text, fields.lora_path) or None,
         cache_salt=_typed(_text, fields.cache_salt) or None,
-        dp_rank=_rank(header(headers, _RANK)),
+        dp_rank=field_rank(fields) if rank is None else rank_of(rank),
         token_ids=None if without_ids else partial(_token_ids, fields.input_ids),
     )
 
@@ -62,9 +63,17 @@ def _typed(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
         return None
 
 
-def _rank(value: bytes | None) -> int | None:
+def field_rank(fields: BodyFields) -> int | None:
+    """Return the data-parallel rank that the body names, by its present name or else by its former one."""
+    rank = _typed(_number, fields.routed_dp_rank)
+    if rank is None:
+        rank = _typed(_number, fields.data_parallel_rank)
+    return rank if rank is not None and 0 <= rank < _RANKS else None
+
+
+def rank_of(value: bytes) -> int | None:
     """Return the rank in a header value: 32 bits without a sign, None for anything else."""
-    digits = b"" if value is None else value.strip()
+    digits = value.strip()
     if not digits.isdigit() or len(digits) > len(str(_RANKS)):
         return None
     return rank if (rank := int(digits)) < _RANKS else None

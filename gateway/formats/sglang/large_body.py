@@ -52,6 +52,8 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         found = yield from members(body, _WANTED, repeated="rid")
         spans = found.values
         fields = LargeBodyFields(rid_spans=found.repeated, rid_cuts=found.cuts)
+        if "routed_dp_rank" in spans:
+            fields.rank_spans = (spans["routed_dp_rank"],)
         raws = {name: raw(body, span) for name, span in spans.items()}
         rids = spans.get("rid")
         if rids is not None and rids[1] - rids[0] > _RIDS and body.startswith(b"[", rids[0]):

@@ -19,7 +19,7 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.sglang.body_fields import PER_PROMPT, RESERVED, entry_flags, is_flagged, read_fields
-from gateway.formats.sglang.hints import hints_of, model_of
+from gateway.formats.sglang.hints import RANK_HEADER, field_rank, hints_of, model_of, rank_of
 from gateway.formats.sglang.prompt_ids import PromptIds
 from gateway.formats.sglang.raw_members import NULL
 from gateway.formats.sglang.request import (
@@ -31,7 +31,6 @@ from gateway.formats.sglang.request import (
     SglangRequest,
 )
 
-_RANKS = frozenset({"data_parallel_rank", "routed_dp_rank"})
 _LIST_OF_MATRICES = re.compile(rb"\[\s*\[\s*\[")
 _NO_EMBEDS = re.compile(rb"\[\s*(?:\[\s*)?\]")
 # The engine aborts every request whose id begins with an aborted id, and the gateway cannot know the ids that
@@ -87,7 +86,7 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
     Raises InvalidRequest and msgspec.DecodeError.
     """
     if _reserved(fields) != _NOTHING_RESERVED:
-        raise _reserved_key(fields)
+        _check_reserved(fields)
     batch, prompt_tokens = _prompts(fields, ids)
     samples_per_prompt, max_tokens = _sampling(fields, batch)
     if isinstance(fields.rid, list):
@@ -111,13 +110,30 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
         fields=fields,
         samples=samples_per_prompt if batch is None else batch * samples_per_prompt,
         rid_spans=fields.rid_spans if isinstance(fields, LargeBodyFields) else None,
+        rank=_new_rank(fields, headers),
+        rank_spans=fields.rank_spans if isinstance(fields, LargeBodyFields) else (),
     )
 
 
-def _reserved_key(fields: BodyFields) -> InvalidRequest:
-    key = next(key for key in RESERVED if getattr(fields, key) is not ABSENT)
-    hint = " Name a rank by the header X-Data-Parallel-Rank." if key in _RANKS else ""
-    return InvalidRequest(f"{key} is set by the router, not by clients.{hint}", param=key)
+def _check_reserved(fields: BodyFields) -> None:
+    for key in RESERVED:
+        if not _missing(getattr(fields, key)):
+            raise InvalidRequest(f"{key} is set by the router, not by clients.", param=key)
+
+
+def _new_rank(fields: BodyFields, headers: Headers) -> int | None:
+    """Return the rank to be set in the body: that of the header, as on the engine's other routes; None if
+    there is none, or if the body names the same.
+    """
+    value = header(headers, RANK_HEADER)
+    if value is None:
+        return None
+    rank = rank_of(value)
+    if rank is None:
+        raise InvalidRequest(
+            "X-Data-Parallel-Rank must be a data-parallel rank: 0, 1, 2 ...", param="X-Data-Parallel-Rank"
+        )
+    return None if rank == field_rank(fields) else rank
 
 
 def _crash(rule: str, message: str, param: str) -> InvalidRequest:

@@ -93,13 +93,14 @@ class LargeBodyFields(BodyFields):
 
     ``entry_flags``: the flags of large lists. ``sampling_list``: the summary of a large list of sampling
     parameters. ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the entire
-    members.
+    members. ``rank_spans``: where its data-parallel rank stands.
     """
 
     entry_flags: dict[str, EntryFlags] = {}
     sampling_list: SamplingList | None = None
     rid_spans: Sequence[Span] = ()
     rid_cuts: Sequence[Span] = ()
+    rank_spans: Sequence[Span] = ()
 
 
 class AbortCall(msgspec.Struct):
@@ -114,7 +115,9 @@ class SglangRequest(msgspec.Struct, frozen=True):
     in the header ``X-Request-Id``. ``batch``: the number of prompts, None for a single
     prompt. ``samples``: of all prompts. ``in_session``: the engine continues a session
     that it keeps. ``fields``: what the hints are read from when a policy asks for them. ``rid_spans``: where
-    the values of all ``rid`` members stand in a large body, None for a body that is read at once.
+    the values of all ``rid`` members stand in a large body, None for a body that is read at once. ``rank``:
+    the data-parallel rank that the header names, None if the body names the same; ``rank_spans``: where a
+    large body has one.
     """
 
     body: bytes
@@ -131,6 +134,8 @@ class SglangRequest(msgspec.Struct, frozen=True):
     fields: BodyFields
     samples: int
     rid_spans: Sequence[Span] | None = None
+    rank: int | None = None
+    rank_spans: Sequence[Span] = ()
 
     def without_body(self) -> SglangRequest:
         """Return the request without its body and without the fields, which hold parts of it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.formats.openapi import schema_of
+from gateway.formats.openapi import header_parameter, schema_of
 
 TokenIds = list[int]
 Media = str | dict[str, Any] | list[Any]
@@ -60,7 +60,8 @@ class GenerateRequest(BaseModel):
     text: str | list[str] | None = None
     input_embeds: list[list[float]] | list[list[list[float]]] | None = None
     sampling_params: SamplingParams | list[SamplingParams] | None = None
-    stream: bool = False
+    stream: bool | None = False
+    routed_dp_rank: int | None = Field(None, description="Data-parallel rank that is to serve it")
     rid: str | list[str] | None = Field(None, description="Request id; without one X-Request-Id counts")
     return_logprob: bool | list[bool] | None = None
     logprob_start_len: int | list[int] | None = Field(None, description="-1: generated tokens only")
@@ -200,6 +201,10 @@ def operation() -> Mapping[str, Any]:
     return {
         "summary": "Generate from text, token ids or embeddings (SGLang native API)",
         "description": _ON_STREAMS,
+        "parameters": [
+            header_parameter("X-Request-Id", "Id of the request, if the body has no `rid`."),
+            header_parameter("X-Data-Parallel-Rank", "Takes precedence over `routed_dp_rank`."),
+        ],
         "requestBody": {"required": True, "content": {"application/json": _request()}},
         "responses": {
             "200": {

@@ -1,7 +1,7 @@
 """The requests sent to an SGLang server: generate, and aborts.
 
-Owns: the place of the id in a body and how an abort is spelled (SGLang 0.5.22). Must never enter: choosing
-ids or workers.
+Owns: the place of the id and of the rank in a body, and how an abort is spelled (SGLang 0.5.22). Must never
+enter: choosing ids or workers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Ids, UpstreamRequest, WorkerView
 from gateway.formats.headers import of_own_call, to_worker
 from gateway.formats.json.splice import insert_member, replace_member
-from gateway.formats.json.steps import spliced
+from gateway.formats.json.steps import NewValue, spliced
 from gateway.formats.optional import AbortTarget, EngineId, RelayedRequest
-from gateway.formats.sglang.request import AbortCall, SglangRequest
+from gateway.formats.sglang.request import ABSENT, AbortCall, SglangRequest
 
 _encode = msgspec.json.encode
+#: The member by which the engine reads a data-parallel rank; on this route it reads no header.
+RANK = "routed_dp_rank"
 #: Other generating routes that take the request's rid from the body.
 _WITH_RID = frozenset({"/v1/chat/completions", "/v1/completions"})
 #: The one of them that accepts several prompts.
@@ -32,10 +34,13 @@ _decode_abort = msgspec.json.Decoder(AbortCall).decode
 
 
 def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-    """Return the client's request for ``worker``; its bytes change only where the id must."""
+    """Return the client's request for ``worker``; its bytes change only where the id or the rank must."""
     headers = to_worker(request.headers, worker.authorization)
-    body, rest = _with_ids(request, ids.dispatch)
-    return UpstreamRequest(b"POST", worker.prefix + b"/generate", headers, body, rest)
+    id_value = _id_value(request, ids.dispatch)
+    target = worker.prefix + b"/generate"
+    if id_value is None and request.rank is None:
+        return UpstreamRequest(b"POST", target, headers, request.body)
+    return UpstreamRequest(b"POST", target, headers, *_changed(request, id_value))
 
 
 def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
@@ -86,17 +91,33 @@ def aborted_ids(body: bytes) -> AbortTarget:
     return AbortTarget(call.abort_all, (call.rid,), (EngineId(id, None, part), EngineId(id, _BATCHED, part)))
 
 
-def _with_ids(request: SglangRequest, dispatch: tuple[str, ...]) -> tuple[bytes, Sequence[memoryview]]:
+def _id_value(request: SglangRequest, dispatch: tuple[str, ...]) -> bytes | None:
+    """Return the new value of ``rid``, None if the body has it already."""
     rid = request.rid
     as_list = isinstance(rid, list) and len(rid) > 0
     if (tuple(rid) if isinstance(rid, list) else (rid,)) == dispatch:
-        return request.body, ()
-    value = _encode(dispatch if as_list else dispatch[0])
+        return None
+    return _encode(dispatch if as_list else dispatch[0])
+
+
+def _changed(request: SglangRequest, id_value: bytes | None) -> tuple[bytes, Sequence[memoryview]]:
+    """Return the body with the new id and with the rank that the header names, whichever is set."""
+    rank = None if request.rank is None else b"%d" % request.rank
     if request.rid_spans is not None:
-        return b"", spliced(request.body, request.rid_spans, "rid", value)
-    if rid is msgspec.UNSET:
-        return insert_member(request.body, "rid", value), ()
-    return replace_member(request.body, "rid", value), ()
+        changes = [NewValue("rid", id_value, request.rid_spans)] if id_value is not None else []
+        if rank is not None:
+            changes.append(NewValue(RANK, rank, request.rank_spans))
+        return b"", spliced(request.body, changes)
+    body = request.body
+    if id_value is not None:
+        body = _with_member(body, "rid", id_value, replaced=request.rid is not msgspec.UNSET)
+    if rank is not None:
+        body = _with_member(body, RANK, rank, replaced=request.fields.routed_dp_rank is not ABSENT)
+    return body, ()
+
+
+def _with_member(body: bytes, key: str, value: bytes, *, replaced: bool) -> bytes:
+    return replace_member(body, key, value) if replaced else insert_member(body, key, value)
 
 
 def _filed(request: SglangRequest, ids: Ids) -> Sequence[str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.formats.openapi import schema_of
+from gateway.formats.openapi import header_parameter, schema_of
 
 
 class _Open(BaseModel):
@@ -217,8 +217,8 @@ def openapi() -> Mapping[str, Any]:
         "summary": "Generate from token ids (vLLM)",
         "description": "The native generate API of vLLM: one prompt of token ids in, token ids out.",
         "parameters": [
-            _header("X-Request-Id", "Id of the request; takes precedence over `request_id`."),
-            _header("X-Data-Parallel-Rank", "Rank of the engine that is to serve it."),
+            header_parameter("X-Request-Id", "Id of the request; takes precedence over `request_id`."),
+            header_parameter("X-Data-Parallel-Rank", "Rank of the engine that is to serve it."),
         ],
         "requestBody": {
             "required": True,
@@ -248,16 +248,6 @@ def openapi() -> Mapping[str, Any]:
             },
             **{status: _error(description) for status, description in _ERRORS.items()},
         },
-    }
-
-
-def _header(name: str, description: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "description": description,
-        "schema": {"type": "string"},
     }
 
 

@@ -73,6 +73,7 @@ def read(body: Body, config: SimConfig, loras: set[str]) -> Request:
     n = params[0].n
     if any(other.n != n for other in params):
         raise ValueFault("The parallel_sample_num should be the same for all samples in sample params.")
+    _check_rank(body)
     _check_loras(body.get("lora_path"), config, loras)
     if body.get("return_hidden_states"):
         raise ValueFault(_NO_HIDDEN_STATES)
@@ -98,6 +99,14 @@ def read(body: Body, config: SimConfig, loras: set[str]) -> Request:
         background=bool(body.get("background", False)),
         return_prompt=bool(body.get("return_prompt_token_ids", False)),
     )
+
+
+def _check_rank(body: Body) -> None:
+    rank = body.get("routed_dp_rank")
+    if rank is None:
+        rank = body.get("data_parallel_rank")
+    if rank is not None and int(rank) != 0:
+        raise ValueFault(f"routed_dp_rank={rank} out of range [0, 1)")
 
 
 def _prompts(body: Body, config: SimConfig) -> tuple[list[list[int]], bool]:

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.formats.contract import Headers, Ids, Reader, ReplyHead
 from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.formats.sglang.request import SglangRequest
-from tests.formats.support import EVENTS, JSON, View, compact
+from tests.formats.support import EVENTS, JSON, View, compact, run_steps
 
 FORMAT = SGLANG
 
@@ -31,8 +31,9 @@ TIMINGS = frozenset(
 )
 
 
-def parsed(body: bytes | dict[str, Any], headers: Headers = ()) -> SglangRequest:
-    return FORMAT.parse(body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
+def parsed(body: bytes | dict[str, Any], headers: Headers = (), *, steps: bool = False) -> SglangRequest:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return run_steps(FORMAT.parse_in_steps(text, headers)) if steps else FORMAT.parse(text, headers)
 
 
 def same(*names: str) -> Ids:

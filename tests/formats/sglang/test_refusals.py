@@ -8,6 +8,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.formats.sglang.body_fields import RESERVED
+from gateway.formats.sglang.request import BodyFields, Sampling
 from tests.formats.sglang.support import parsed
 
 IDS: dict[str, Any] = {"input_ids": [1, 2, 3]}
@@ -23,7 +24,6 @@ def refusal(body: bytes | dict[str, Any]) -> InvalidRequest:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        (IDS | {"stream": None}, "stream"),
         (IDS | {"stream": "true"}, "stream"),
         (IDS | {"rid": 5}, "rid"),
         (IDS | {"rid": [1]}, "rid"),
@@ -40,12 +40,35 @@ def test_member_the_gateway_needs_is_refused_in_the_wrong_type(body: Any, param:
 
 
 @pytest.mark.parametrize("key", RESERVED)
-@pytest.mark.parametrize("value", [None, 0, "x", [1]])
+@pytest.mark.parametrize("value", [0, "x", [1]])
 def test_reserved_key_is_refused_by_presence(key: str, value: Any) -> None:
     error = refusal(IDS | {key: value})
     assert error.param == key
     assert key in error.message
-    assert ("X-Data-Parallel-Rank" in error.message) is (key in ("data_parallel_rank", "routed_dp_rank"))
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_member_that_is_null_is_not_set(large: bool) -> None:
+    """As clients send it that dump all fields of a request class."""
+    members = dict.fromkeys(BodyFields.__struct_fields__) | IDS
+    members["sampling_params"] = dict.fromkeys(Sampling.__struct_fields__)
+    request = parsed(members, steps=large)
+    assert (request.rid, request.ids, request.stream, request.samples, request.batch) == (
+        None,
+        (),
+        False,
+        1,
+        None,
+    )
+    batch = parsed(members | {"input_ids": [[1], [2]], "sampling_params": [{"n": None}, None]}, steps=large)
+    assert (batch.samples, batch.batch) == (2, 2)
+
+
+@pytest.mark.parametrize("rank", [b"", b"x", b"-1", b"1.0", b"4294967296", b"1_0"])
+def test_malformed_rank_in_the_header_is_refused(rank: bytes) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parsed(IDS, [(b"x-data-parallel-rank", rank)])
+    assert caught.value.param == "X-Data-Parallel-Rank"
 
 
 #: What crashes the engine or makes it answer 500: (rule, None for an ordinary mistake; the field) -> bodies.
@@ -110,7 +133,8 @@ def test_harmful_body_is_refused_with_its_field_and_rule(rule: str | None, param
         b'{"sampling_params":{"temperature":"hot","nonsense":1}}',
         b'{"input_ids":[1],"priority":"3","stop":7,"unknown":{"a":[1e-7,123456789012345678901234567890]}}',
         b'{"x":"\xff"}',
-        b'{"input_ids":[1],"sampling_params":{"custom_params":{"routed_dp_rank":1}}}',
+        b'{"input_ids":[1],"routed_dp_rank":9,"data_parallel_rank":"x"}',
+        b'{"input_ids":[1],"sampling_params":{"custom_params":{"bootstrap_room":1}}}',
     ],
 )
 def test_body_that_the_engine_can_judge_reaches_it(body: bytes) -> None:
