@@ -5,7 +5,8 @@ changing a body, anything about a reply.
 
 Three kinds of body are refused; the engine judges all others in its own words. First, those the gateway
 itself cannot understand: no JSON object, or a ``stream``, ``rid``, ``n`` or batch of the wrong shape. Second,
-fields that only a router may set. Third, input that crashes the engine or makes it answer 500.
+fields that only a router may set. Third, input that crashes the engine or makes it answer 500, and that its
+other server, which is written in Rust, does not accept either.
 """
 
 from __future__ import annotations
@@ -236,12 +237,8 @@ def _sampling(fields: BodyFields, batch: int | None) -> tuple[int, int | None]:
         several = SamplingList(params)
     if not several.count or (batch is not None and several.count < batch):
         raise InvalidRequest("sampling_params must have an entry for each prompt.", param="sampling_params")
-    samples_per_prompt = _samples_per_prompt(several.first, batch)
-    if batch is None and samples_per_prompt == 1:
-        raise InvalidRequest(
-            "sampling_params must be an object for a single prompt.", param="sampling_params"
-        )
-    return samples_per_prompt, several.max_new_tokens
+    # The Rust server accepts a list for a single prompt; the Python server answers it with a 500.
+    return _samples_per_prompt(several.first, batch), several.max_new_tokens
 
 
 def _samples_per_prompt(params: Sampling, batch: int | None) -> int:
@@ -265,6 +262,7 @@ def too_many_rids() -> InvalidRequest:
 
 def _check_rids(rids: list[str], batch: int | None, samples_per_prompt: int) -> None:
     if batch is None and samples_per_prompt == 1:
+        # Neither server accepts it, and the Python server breaks the stream off.
         raise InvalidRequest("rid must be a string for a single prompt.", param="rid")
     if len(rids) > MOST_RIDS:
         raise too_many_rids()

@@ -89,7 +89,7 @@ HARMFUL: dict[tuple[str | None, str], list[bytes]] = {
         b'{"input_ids":[[1],[2]],"rid":["a","a"]}',
     ],
     (None, "sampling_params"): [
-        b'{"input_ids":[1],"sampling_params":[{}]}',
+        b'{"input_ids":[1],"sampling_params":[]}',
         b'{"input_ids":[[1],[2]],"sampling_params":[{}]}',
     ],
     (None, "sampling_params.n"): [b'{"input_ids":[[1],[2]],"sampling_params":{"n":0}}'],
@@ -124,6 +124,9 @@ def test_harmful_body_is_refused_with_its_field_and_rule(rule: str | None, param
         b'{"input_ids":[1],"return_logprob":true,"logprob_start_len":null}',
         b'{"input_ids":[[1],[2]],"return_logprob":[false,true],"logprob_start_len":[-2,0]}',
         b'{"input_ids":[[1],[2]],"sampling_params":[{},{},{}]}',
+        b'{"input_ids":[1],"sampling_params":[{}]}',
+        b'{"text":"a","sampling_params":[{"max_new_tokens":4},{}]}',
+        b'{"input_embeds":[[0.1]],"sampling_params":[{"n":0}]}',
         b'{"input_ids":[[1],[2]],"lora_path":["a",null]}',
         b'{"input_ids":[[1],[2]],"token_ids_logprob":[5]}',
         b'{"input_ids":[[1],[2]],"image_data":[]}',
