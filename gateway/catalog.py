@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from gateway.exchange import GENERATE
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import ANY_OF
 from gateway.formats.relayed import RelayedFormat
-from gateway.formats.routes import ControlCall
+from gateway.formats.routes import ControlCall, RelayedRoute, parse_control_call
 
 # Only characters that a request line spells in one way: a percent sign would never match the decoded path.
 _PATH = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*")
@@ -38,12 +38,25 @@ class CatalogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One route: an exact path, its methods, its format, and its name in metrics."""
+    """One route: its path, its methods, its format, and its name in metrics.
+
+    A segment ``*`` of ``path`` stands for any one segment, at its end for one or more.
+    """
 
     path: str
     methods: tuple[str, ...]
     format: AnyFormat
     operation: str = GENERATE
+
+    @property
+    def is_pattern(self) -> bool:
+        return "*" in self.path.split("/")
+
+    def at(self, method: str, path: str) -> Endpoint:
+        """Return the endpoint for the requests of one method and path."""
+        if not isinstance(self.format, RelayedFormat):
+            return self
+        return replace(self, format=replace(self.format, method=method, path=path))
 
 
 class EndpointEntry(NamedTuple):
@@ -94,8 +107,12 @@ def endpoints_of(formats: Mapping[str, AnyFormat], entries: Iterable[EndpointEnt
     return tuple(found)
 
 
-def engine_routes(formats: Iterable[AnyFormat]) -> EngineRoutes:
-    """Merge what ``formats`` declare. Raises CatalogError where two declarations contradict each other."""
+def engine_routes(formats: Iterable[AnyFormat], added: Sequence[str] = ()) -> EngineRoutes:
+    """Merge what ``formats`` declare, and the control calls ``added`` by the user for workers of all of them.
+
+    Raises CatalogError where two declarations contradict each other.
+    """
+    formats = list(formats)
     aborts: dict[str, AnyFormat] = {}
     calls: dict[str, SharedCall] = {}
     loads: dict[str, tuple[str, ...]] = {}
@@ -125,6 +142,11 @@ def engine_routes(formats: Iterable[AnyFormat]) -> EngineRoutes:
             calls[call.path] = SharedCall(call, (*shared.formats, format.name))
         for path in declared.loads:
             loads[path] = (*loads.get(path, ()), format.name)
+    for text in added:
+        call = parse_control_call(text)
+        if call.path in owners or call.path in calls:
+            raise CatalogError(f"{call.path!r} is a route already", settings=["control_path"])
+        calls[call.path] = SharedCall(call, tuple(format.name for format in formats))
     return EngineRoutes(aborts, calls, loads)
 
 
@@ -138,27 +160,31 @@ def relays(
 ) -> tuple[Endpoint, ...]:
     """Return the relayed routes, those that ``formats`` declare and those ``added`` by the user.
 
-    An added route is ``PATH`` for the workers of all formats, or ``FORMAT=PATH``. ``chosen`` is as in
+    An added route is one of ``RelayedRoute.parse`` for the workers of all formats, or of one with ``FORMAT=``
+    before it; it replaces a declared one of the same path. ``chosen`` is as in
     ``configured_formats``. A path that is already ``served`` is no relayed route; an added one is then an
     error. Raises CatalogError.
     """
     taken = {endpoint.path: endpoint for endpoint in served}
-    paths: dict[str, list[str]] = {}
+    routes: dict[str, tuple[tuple[str, ...], list[str]]] = {}
     for format in formats.values():
-        for path in format.routes.relayed:
-            if path not in taken:
-                paths.setdefault(path, []).append(format.name)
+        for route in map(RelayedRoute.parse, format.routes.relayed):
+            if route.path not in taken:
+                methods, names = routes.get(route.path, ((), []))
+                routes[route.path] = (tuple(dict.fromkeys(methods + route.methods)), [*names, format.name])
     for entry in added:
-        name, _, path = entry.rpartition("=")
-        paths[path] = [_format(formats, name, ["relay_path"]).name] if name else list(formats)
+        name, _, text = entry.rpartition("=")
+        route = RelayedRoute.parse(text)
+        hosts_of = [_format(formats, name, ["relay_path"]).name] if name else list(formats)
+        routes[route.path] = (route.methods, hosts_of)
     found = []
-    for path, names in paths.items():
+    for path, (methods, names) in routes.items():
         hosts = tuple(formats[name] for name in names)
         capabilities = ANY_OF.join(host.capability for host in hosts)
         format = _configured(RelayedFormat(path, capabilities, hosts=hosts), chosen)
         # As NVIDIA Dynamo names them where it has them: chat_completions, embeddings.
         operation = path.strip("/").removeprefix("v1/").replace("/", "_")
-        found.append(Endpoint(path, ("POST",), format, operation))
+        found.append(Endpoint(path, methods, format, operation))
     validate_catalog([*taken.values(), *found], reserved)
     return tuple(found)
 
@@ -192,7 +218,8 @@ def validate_catalog(endpoints: Iterable[Endpoint], reserved: Collection[str] = 
     """
     seen: dict[str, Endpoint] = {}
     for endpoint in endpoints:
-        _check_path(endpoint.path)
+        if not isinstance(endpoint.format, RelayedFormat):  # RelayedRoute.parse has checked those
+            _check_path(endpoint.path)
         _check_methods(endpoint)
         if (other := seen.get(endpoint.path)) is not None:
             raise CatalogError(
@@ -201,7 +228,7 @@ def validate_catalog(endpoints: Iterable[Endpoint], reserved: Collection[str] = 
                 paths=[endpoint.path],
             )
         for own in reserved:
-            if _template_pattern(own).fullmatch(endpoint.path):
+            if template_pattern(own).fullmatch(endpoint.path):
                 raise CatalogError(
                     f"generate path {endpoint.path!r} ({endpoint.format.name}) clashes with {own!r},"
                     " a path of the gateway itself",
@@ -239,7 +266,8 @@ def _check_methods(endpoint: Endpoint) -> None:
         raise CatalogError(f"generate path {endpoint.path!r} needs methods in upper case: {methods!r}")
 
 
-def _template_pattern(path: str) -> re.Pattern[str]:
+def template_pattern(path: str) -> re.Pattern[str]:
+    """Return the pattern of all paths that match a template as FastAPI spells it."""
     parts: list[str] = []
     done = 0
     for match in _TEMPLATE.finditer(path):

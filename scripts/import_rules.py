@@ -60,7 +60,7 @@ PACKAGES: Mapping[str, str] = {
     "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.contract routing.rendezvous "
     "version",
     # Values only: limits, URL patterns and the names of policies.
-    "settings": "limits routing.policy upstream.address upstream.url_patterns",
+    "settings": "formats.routes limits routing.policy upstream.address upstream.url_patterns",
     "security": "downstream.asgi errors formats.contract formats.failures loop",
     "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
     "control": "catalog errors fleet formats proxy.aborts security.auth_middleware security.guard settings "

@@ -47,7 +47,8 @@ def reserved_paths(settings: Settings, routes: EngineRoutes) -> tuple[str, ...]:
     paths = (*system.reserved(settings), *models.reserved(settings.models_path), *routes.paths, *fixed)
     for path, count in Counter(paths).items():
         if count > 1:
-            raise SettingsError(f"{settings.sources_with([path])}: {path!r} is the path of two routes")
+            sources = settings.sources_with([path]) or settings.source_of("control_path")
+            raise SettingsError(f"{sources}: {path!r} is the path of two routes")
     return paths
 
 

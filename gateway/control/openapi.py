@@ -13,6 +13,8 @@ from gateway.catalog import Endpoint
 
 Json = Any
 
+_BODIES = ("POST", "PUT", "PATCH")
+
 
 def merge(document: dict[str, Json], endpoints: Iterable[Endpoint]) -> dict[str, Json]:
     """Add the operations of ``endpoints`` to ``document``, in place, and return it."""
@@ -21,15 +23,33 @@ def merge(document: dict[str, Json], endpoints: Iterable[Endpoint]) -> dict[str,
     for endpoint in endpoints:
         name = endpoint.format.name
         operation = _hoist(endpoint.format.openapi(), name, components)
-        paths[endpoint.path] = {
+        path, parameters = _template(endpoint.path)
+        paths[path] = {
             method.lower(): {
                 "tags": ["generate"],
-                **operation,
+                **{
+                    key: value
+                    for key, value in operation.items()
+                    if key != "requestBody" or method in _BODIES
+                },
+                **parameters,
                 "operationId": f"generate_{name}_{method.lower()}_{_slug(endpoint.path)}",
             }
             for method in endpoint.methods
         }
     return document
+
+
+def _template(path: str) -> tuple[str, dict[str, Json]]:
+    """Return the path with a name for each wildcard, and the parameters of the operation."""
+    if "*" not in path:
+        return path, {}
+    segments = [f"{{segment{at}}}" if each == "*" else each for at, each in enumerate(path.split("/"))]
+    names = [each[1:-1] for each in segments if each.startswith("{")]
+    schema = {"type": "string"}
+    return "/".join(segments), {
+        "parameters": [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
+    }
 
 
 def _hoist(node: Json, name: str, components: dict[str, Json]) -> Json:

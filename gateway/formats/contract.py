@@ -198,7 +198,8 @@ class Reader(Protocol):
         """Return the dialect's in-band error for a failure after the status was sent.
 
         Complete events that arrived in one read with a broken one come first. b"" means that the dialect has
-        no in-band error; the reply is then cut off.
+        no in-band error, and the reply is then cut off; or, if ``facts.ending`` is set, that the reply is
+        complete.
         """
         ...
 

@@ -177,7 +177,10 @@ def _loads_fault(value: Any) -> str | None:
 def _routes_fault(value: Any) -> str | None:
     if not isinstance(value, Routes):
         return f"{value!r} is not a Routes"
-    paths = [*value.fixed_paths(), *([] if value.path is None else [value.path])]
+    try:
+        paths = [*value.fixed_paths(), *([] if value.path is None else [value.path])]
+    except (TypeError, ValueError) as error:
+        return f"declares a relayed route that cannot be read: {error}"
     for path in paths:
         if not isinstance(path, str) or not path.startswith("/"):
             return f"declares the path {path!r}, which does not start with a slash"

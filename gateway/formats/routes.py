@@ -6,12 +6,19 @@ Must never enter: a dialect, I/O, sending a call.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: The methods of a relayed route with a wildcard, unless it names others.
+ANY_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Kinds of pauses; a worker is cordoned for each until a call of the same kind resumes it.
 PAUSES = ("generation", "memory")
+
+
+_ROUTE = re.compile(r"(?:(?P<methods>[A-Z]+(?:\|[A-Z]+)*) +)?(?P<path>/\S+)")
+_PATH = re.compile(r"(?:/(?:\*|[^/:*?#%\s][^/?#%\s]*))+", re.ASCII)
 
 
 class Recipients(StrEnum):
@@ -45,13 +52,64 @@ class ControlCall:
 
 
 @dataclass(frozen=True, slots=True)
+class RelayedRoute:
+    """An inference route that is forwarded without inspection.
+
+    A segment ``*`` of ``path`` stands for any one segment, at its end for one or more.
+    """
+
+    path: str
+    methods: tuple[str, ...] = ("POST",)
+
+    @classmethod
+    def parse(cls, text: str) -> RelayedRoute:
+        """Parse ``PATH`` or ``METHOD|METHOD PATH``. Raises ValueError.
+
+        Without methods a path has POST, one with ``*`` has ANY_METHODS.
+        """
+        methods, path = _parse_route(text)
+        if path.startswith("/*"):
+            raise ValueError(
+                f"{path!r} must begin with a name: '*' for all of a worker's routes would open some"
+            )
+        return cls(path, methods or (ANY_METHODS if "*" in path.split("/") else ("POST",)))
+
+
+def parse_control_call(text: str) -> ControlCall:
+    """Parse ``TO=PATH`` or ``TO=METHOD|METHOD PATH``, TO one of Recipients. Raises ValueError.
+
+    Without methods a call has POST, one to any worker GET.
+    """
+    name, _, route = text.partition("=")
+    if name not in set(Recipients):
+        raise ValueError(f"{text!r} must begin with all=, one= or any=")
+    to = Recipients(name)
+    methods, path = _parse_route(route)
+    if "*" in path.split("/"):
+        raise ValueError(f"{path!r} must be one path, without '*'")
+    if to is Recipients.ANY and methods not in ((), ("GET",)):
+        raise ValueError(f"{text!r}: a call to any worker is for GET only")
+    return ControlCall(path, methods or (("GET",) if to is Recipients.ANY else ("POST",)), to)
+
+
+def _parse_route(text: str) -> tuple[tuple[str, ...], str]:
+    """Return the methods, () if there are none, and the path. Raises ValueError."""
+    match = _ROUTE.fullmatch(text)
+    if match is None or not match["path"].isascii() or _PATH.fullmatch(match["path"]) is None:
+        raise ValueError(f"{text!r} must be a plain path that starts with '/', with methods before it if any")
+    methods = match["methods"]
+    return tuple(methods.split("|")) if methods else (), match["path"]
+
+
+@dataclass(frozen=True, slots=True)
 class Routes:
     """The routes of a dialect, by the paths of its engines.
 
     ``path`` is the default path of its generate endpoint (None: it must always be configured), ``methods``
     are its HTTP methods. ``aborts`` are the paths of its clients' abort calls. ``control`` are its control
     calls. ``loads`` are paths whose GET reports the load; the answers of all workers are merged. ``relayed``
-    are other inference routes (POST), forwarded to one worker without inspection.
+    are other inference routes, forwarded to one worker without inspection, as ``RelayedRoute.parse`` takes
+    them.
     """
 
     path: str | None = None
@@ -66,7 +124,7 @@ class Routes:
         yield from self.aborts
         yield from (call.path for call in self.control)
         yield from self.loads
-        yield from self.relayed
+        yield from (RelayedRoute.parse(text).path for text in self.relayed)
 
 
 def calls(to: Recipients, *paths: str, changes: bool = False) -> tuple[ControlCall, ...]:

@@ -12,8 +12,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import field_validator, model_validator
 
+from gateway.formats.routes import RelayedRoute, parse_control_call
 from gateway.routing.policy import POLICIES
-from gateway.settings.fields import Choice, Key, Listed, Placeholder, Section, is_path, setting
+from gateway.settings.fields import Choice, Key, Listed, Placeholder, Section, setting
 from gateway.upstream.address import Address, BadWorkerUrl
 from gateway.upstream.url_patterns import UrlPattern, permitted
 
@@ -103,11 +104,18 @@ class Workers(Section):
         "Time for a control call to a worker, such as one that loads weights, in seconds; 0: no limit",
         ge=0,
     )
-    relay_path: Annotated[Listed, Placeholder("[FORMAT=]PATH")] = setting(
+    relay_path: Annotated[Listed, Placeholder("[FORMAT=][METHOD ]PATH")] = setting(
         "DYN_RELAY_PATHS",
         (),
-        "An additional inference route that is relayed unchanged: PATH, or FORMAT=PATH for workers of one "
+        "An additional inference route that is relayed unchanged: PATH (POST), METHOD PATH, or a path with * "
+        "for a segment, at its end for all below it (any method); with FORMAT= before it for workers of one "
         "format; repeat the flag or separate by commas",
+    )
+    control_path: Annotated[Listed, Placeholder("TO=[METHOD ]PATH")] = setting(
+        "DYN_CONTROL_PATHS",
+        (),
+        "An additional control route: TO is all (sent to every worker), one (to the worker it names) or any "
+        "(GET, to any usable one); repeat the flag or separate by commas",
     )
     allow_worker_url: Annotated[Listed, Placeholder("PATTERN")] = setting(
         "DYN_ALLOW_WORKER_URL",
@@ -153,9 +161,14 @@ class Workers(Section):
     @classmethod
     def _are_paths(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
         for entry in entries:
-            path = entry.rpartition("=")[2]
-            if not is_path(path):
-                raise ValueError(f"{path!r} must start with '/' and be a plain path")
+            RelayedRoute.parse(entry.rpartition("=")[2])
+        return entries
+
+    @field_validator("control_path")
+    @classmethod
+    def _are_calls(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            parse_control_call(entry)
         return entries
 
     @field_validator("router_overload_factor")

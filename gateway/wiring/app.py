@@ -17,7 +17,7 @@ from functools import partial
 
 from gateway.catalog import Endpoint, EngineRoutes
 from gateway.control import engine_metrics, information, sessions, system
-from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app
+from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
 from gateway.control.views import Views
 from gateway.downstream.asgi import AsgiApp
 from gateway.downstream.limits import ClientLimits
@@ -61,6 +61,7 @@ from gateway.upstream.via import Via
 from gateway.wiring.background import Background
 from gateway.wiring.endpoints import serving
 from gateway.wiring.gateway import Gateway
+from gateway.wiring.route_table import RouteTable
 from gateway.wiring.security import KeySources, guard_of, sources_of
 from gateway.wiring.stores import STORES
 from gateway.wiring.tls import worker_tls
@@ -146,7 +147,11 @@ def create_app(
     patterns = settings.worker_patterns
     background = Background(services, follower, members, cordons, process_link, patterns, refreshed)
     return Gateway(
-        _handlers(settings, (*served.generate, *served.relays), services),
+        RouteTable(
+            (*served.generate, *served.relays),
+            partial(_handler, settings, services),
+            reserved_paths(settings, served.routes),
+        ),
         _with_keys(control, settings, served.routes, services.guard),
         services,
         background,
@@ -211,17 +216,9 @@ def make_services(
     return services, cordons
 
 
-def _handlers(
-    settings: Settings, endpoints: Sequence[Endpoint], services: Services
-) -> dict[str, tuple[Endpoint, GenerateHandler]]:
-    """Return each endpoint with its handler, by path."""
-    return {
-        each.path: (
-            each,
-            GenerateHandler(each.path, each.format, services, each.operation, settings.timeouts(each.path)),
-        )
-        for each in endpoints
-    }
+def _handler(settings: Settings, services: Services, each: Endpoint) -> GenerateHandler:
+    """Return the handler of one endpoint."""
+    return GenerateHandler(each.path, each.format, services, each.operation, settings.timeouts(each.path))
 
 
 def _client_limits(settings: Settings) -> ClientLimits:

@@ -46,7 +46,8 @@ def serving(settings: Settings, catalog: Sequence[Endpoint] | None) -> Served:
     try:
         generate = catalogs.endpoints_of(formats, entries) if catalog is None else catalog
         routes = catalogs.engine_routes(
-            {**formats, **{endpoint.format.name: endpoint.format for endpoint in generate}}.values()
+            {**formats, **{endpoint.format.name: endpoint.format for endpoint in generate}}.values(),
+            settings.control_path,
         )
         reserved = reserved_paths(settings, routes)
         catalogs.validate_catalog(generate, reserved)

@@ -6,7 +6,7 @@ construction of components, the phases of an exchange.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gateway.catalog import Endpoint
 from gateway.control.replies import failure
@@ -17,11 +17,11 @@ from gateway.downstream.lifespan import lifespan
 from gateway.downstream.limits import ClientLimits
 from gateway.downstream.start_pacing import StartPacer
 from gateway.errors import LoopDetected, MethodNotAllowed
-from gateway.proxy.handler import GenerateHandler
 from gateway.proxy.services import Services
 from gateway.security.file_changes import Refreshable
 from gateway.upstream.via import LOOPED
 from gateway.wiring.background import Background
+from gateway.wiring.route_table import RouteTable
 
 
 class Gateway:
@@ -34,18 +34,14 @@ class Gateway:
 
     def __init__(
         self,
-        endpoints: Mapping[str, tuple[Endpoint, GenerateHandler]],
+        routes: RouteTable,
         control: AsgiApp,
         services: Services,
         background: Background,
         limits: ClientLimits,
     ) -> None:
-        self._endpoints = endpoints
-        self._direct = {
-            (path.encode(), method.encode()): handler.begin
-            for path, (endpoint, handler) in endpoints.items()
-            for method in endpoint.methods
-        }
+        self._routes = routes
+        self._direct = routes.exact
         self._control = control
         self._via = services.via
         self._background = background
@@ -69,17 +65,21 @@ class Gateway:
 
     def direct_route(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
         """Return the function that starts an exchange without ASGI; None: call the ASGI application."""
-        return self._direct.get((path, method))
+        begin = self._direct.get((path, method))
+        if begin is None and self._routes.patterns:
+            handler = self._routes.handler(path.decode("latin-1"), method.decode("latin-1"))
+            return None if handler is None else handler.begin
+        return begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            found = self._endpoints.get(scope["path"])
-            if found is None:
+            endpoint = self._routes.find(scope["path"])
+            if endpoint is None:
                 if self._via.passed(scope["headers"]):
                     return await _refuse_loop(scope, receive, send)
                 return await self._control(scope, receive, send)
-            endpoint, handler = found
-            if scope["method"] in endpoint.methods:
+            handler = self._routes.handler(scope["path"], scope["method"])
+            if handler is not None:
                 return await handler(scope, receive, send)
             return await _refuse_method(endpoint, AsgiClient(scope, receive, send))
         if scope["type"] == "lifespan":

@@ -7,9 +7,12 @@ import json
 
 import pytest
 
+from gateway.catalog import CatalogError
 from gateway.fleet.states import WorkerState
 from gateway.formats.routes import Recipients
+from gateway.settings import SettingsError, load_settings
 from gateway.sim import Drop, Reply, Script, Silence, SimConfig
+from gateway.wiring.app import create_app
 from tests.control.support import NONSTANDARD_JSON
 from tests.support.fleet import called, fleet, states
 from tests.support.gateway import until
@@ -259,3 +262,37 @@ async def test_running_requests_of_a_paused_worker_continue() -> None:
         await of.post("/pause_generation", json={"mode": "in_place"})
         await of.post("/continue_generation", json={})
         assert len((await call).json()["output_ids"]) == 30
+
+
+async def test_control_route_that_is_added_reaches_those_it_names() -> None:
+    """All workers, the one that the call names, or any one."""
+    added = ("all=/a", "one=PUT|POST /b,any=/c")
+    async with fleet("sglang", "vllm", control_path=added) as of:
+        for path in ("/a", "/b", "/c"):
+            for sim in of.sims:
+                sim.behave(Reply(body=b"{}"), path=path)
+        reply = await of.post("/a")
+        assert (reply.status_code, reply.json()["message"]) == (200, "accepted by 2 of 2 workers")
+        assert (await of.post("/b")).status_code == 409
+        named = {"worker": of.sims[1].url}
+        assert (await of.gateway.client.put("/b", params=named)).status_code == 200
+        assert (await of.gateway.client.get("/c")).status_code == 200
+        counts = [[len(called(sim, path)) for sim in of.sims] for path in ("/a", "/b", "/c")]
+        assert counts[:2] == [[1, 1], [0, 1]] and sum(counts[2]) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("/x", "all=, one= or any="),
+        ("some=/x", "all=, one= or any="),
+        ("all=x", "plain path"),
+        ("all=/x/*", "without"),
+        ("any=POST /x", "GET only"),
+        ("all=/pause", "a route already"),
+        ("all=/workers", "two routes"),
+    ],
+)
+def test_control_route_that_cannot_be_added_is_a_start_up_error(entry: str, message: str) -> None:
+    with pytest.raises((CatalogError, SettingsError), match=f"--control-path.*{message}"):
+        create_app(load_settings({"control_path": (entry,)}))

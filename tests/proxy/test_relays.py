@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from gateway.catalog import CatalogError
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError, load_settings
 from gateway.sim import Reply, Silence, SimConfig, SimServer
 from gateway.sim.request_log import Arrival
 from gateway.wiring.app import create_app
@@ -279,7 +279,12 @@ async def test_requests_are_spread_over_engines_of_all_formats_or_of_the_one_tha
 
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("/generate", "two endpoints"), ("/workers", "clashes"), ("nope=/x", "unknown format 'nope'")],
+    [
+        ("/generate", "two endpoints"),
+        ("/workers", "clashes"),
+        ("/v1/models/*", "clashes"),
+        ("nope=/x", "unknown format 'nope'"),
+    ],
 )
 def test_path_that_cannot_be_added_is_a_start_up_error(path: str, message: str) -> None:
     with pytest.raises(CatalogError, match=message) as failure:
@@ -287,10 +292,71 @@ def test_path_that_cannot_be_added_is_a_start_up_error(path: str, message: str) 
     assert "DYN_RELAY_PATHS" in str(failure.value)
 
 
+@pytest.mark.parametrize(
+    "path", ["x", "get /x", "GET|/x", "GET  x", "/*", "/*/x", "/a*b/*c", "/x?y", "/x/%41"]
+)
+def test_path_that_no_request_has_or_that_opens_every_route_is_a_start_up_error(path: str) -> None:
+    with pytest.raises(SettingsError, match="--relay-path"):
+        load_settings({"relay_path": (path,)})
+
+
+async def test_route_has_the_methods_and_the_wildcards_it_is_given() -> None:
+    """The worker gets method, path and query as they came; what else is asked is a 405 or a 404."""
+    paths = ("GET /one", "GET|DELETE /files/*/content", "/any/*")
+    async with fleet("vllm", relay_path=paths) as of:
+        for method, path, status in (
+            ("GET", "/one?a=%2F", 200),
+            ("POST", "/one", 405),
+            ("DELETE", "/files/f-1/content?x", 200),
+            ("POST", "/files/f-1/content", 405),
+            ("GET", "/files/f-1", 404),
+            ("PUT", "/any/a/b", 200),
+            ("GET", "/any", 404),
+            ("GET", "/any/", 404),
+            ("GET", "/any/a%2e", 200),
+        ):
+            sim, target = of.sims[0], path.replace("%2e", ".")
+            sim.behave(Reply(body=b"1"), path=target.partition("?")[0])
+            reply = await of.gateway.client.request(method, path)
+            assert (reply.status_code, reply.content == b"1") == (status, status == 200), path
+            if status == 200:
+                (arrival,) = called(sim, target.partition("?")[0])
+                assert (arrival.method.decode(), arrival.target.decode()) == (method, target)
+            elif status == 405:
+                assert reply.headers["allow"] == ("GET" if path == "/one" else "GET, DELETE")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/load_lora_adapter", "/v1/load%5Flora_adapter", "/v1/x/../load_lora_adapter", "/v1/%2e%2E/pause"],
+)
+async def test_wildcard_opens_no_control_route(path: str) -> None:
+    """With keys, a client that has none for control calls is refused, or finds nothing."""
+    keys = {"api_key": "k", "admin_api_key": "admin"}
+    async with fleet("vllm", relay_path=("/v1/*",), **keys) as of:  # type: ignore[arg-type]
+        client = await RawClient.connect(of.gateway.port)
+        client.request(path, b"{}", headers=(("authorization", "Bearer k"),))
+        assert (await client.head())[9:12] in (b"401", b"403", b"404")
+        client.leave()
+        assert not [each for each in of.sims[0].all_requests if each.target == path.encode()]
+        named = {"authorization": "Bearer k"}
+        of.sims[0].behave(Reply(body=b"1"), path="/v1/other")
+        assert (await of.gateway.client.get("/v1/other", headers=named)).content == b"1"
+
+
+async def test_requests_of_a_wildcard_are_counted_under_its_path() -> None:
+    async with fleet("vllm") as of:
+        for id in ("resp_1", "resp_2"):
+            await of.gateway.client.get(f"/v1/responses/{id}")
+        lines = (await of.gateway.client.get("/metrics")).text.splitlines()
+        counted = [line for line in lines if "requests_total{" in line and "responses" in line]
+        assert len(counted) == 1 and counted[0].endswith(" 2") and "resp_" not in counted[0]
+
+
 async def test_routes_are_on_the_page_of_the_api() -> None:
     async with fleet() as of:
         paths = (await of.gateway.client.get("/openapi.json")).json()["paths"]
-        assert set(RELAYED) <= set(paths)
+        assert {path.replace("/*", "/{segment3}") for path in RELAYED} <= set(paths)
         assert paths[CHAT]["post"]["tags"] == ["inference"]
 
 

@@ -51,7 +51,8 @@ class RelayedFormat(BaseFormat[Request]):
 
     ``capability`` is what a worker must offer; of several, separated by ``|``, any one. ``hosts`` are the
     formats of its workers. ``passthrough_engine_errors``: file paths stay in errors of engines.
-    ``event_limit`` is the size of the largest event of a stream, in bytes.
+    ``event_limit`` is the size of the largest event of a stream, in bytes. ``method`` is that of its
+    requests.
     """
 
     path: str
@@ -59,6 +60,7 @@ class RelayedFormat(BaseFormat[Request]):
     passthrough_engine_errors: bool = False
     event_limit: int = DEFAULT_EVENT_LIMIT
     hosts: tuple[AnyFormat, ...] = ()
+    method: str = "POST"
 
     name = NAME
     probes = (_HEALTH,)
@@ -75,7 +77,7 @@ class RelayedFormat(BaseFormat[Request]):
         return project(request)
 
     def upstream(self, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
-        return upstream.upstream(self.path, request, worker, ids)
+        return upstream.upstream(self.method, self.path, request, worker, ids)
 
     def without_body(self, request: Request) -> Request:
         return replace(request, body=b"")

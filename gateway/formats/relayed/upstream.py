@@ -16,7 +16,7 @@ from gateway.formats.json.steps import NewValue, spliced
 from gateway.formats.relayed.request import MODEL_HEADER, RID, Request
 
 
-def upstream(path: str, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
+def upstream(method: str, path: str, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
     """Return the client's request with the dispatch id in its header, and in ``rid`` if the body has it.
 
     An engine that reads the id from the body only, and finds none there, makes one of its own.
@@ -25,7 +25,7 @@ def upstream(path: str, request: Request, worker: WorkerView, ids: Ids) -> Upstr
     headers = [line for line in lines if line[0] not in (MODEL_HEADER, b"x-request-id")]
     headers.append((b"x-request-id", ids.dispatch[0].encode()))
     body, rest = _with_id(request, ids)
-    return UpstreamRequest(b"POST", worker.prefix + path.encode(), headers, body, rest)
+    return UpstreamRequest(method.encode(), worker.prefix + path.encode(), headers, body, rest)
 
 
 def _with_id(request: Request, ids: Ids) -> tuple[bytes, Sequence[memoryview]]:
