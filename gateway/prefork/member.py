@@ -57,6 +57,7 @@ class ProcessLink:
         await self._cordons.fetch()
         self._tasks.keep_running(lambda: self._report_usable(fleet), "report of usable workers")
         self._tasks.keep_running(self.aggregate.report_counts, "report of counts")
+        self._tasks.keep_running(self._peers.ids.keep_up, "lengths of ids")
 
     async def wait_for_workers(self, fleet: Fleet) -> None:
         """Wait until no worker is joining, in a process that replaces another one.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.prefork.frames import Frame, FrameParser, Verb
+from gateway.prefork.id_table import ProcessIds
 
 #: Seconds that the supervisor has for an answer beyond the time for which it waits for the other processes.
 SLACK = 1.0
@@ -57,9 +58,14 @@ class PeerAnswers:
 
 
 class Peers(asyncio.Protocol):
-    """The other processes, as this one sees them. ``replacement``: this process replaces one that exited."""
+    """The other processes, as this one sees them.
 
-    def __init__(self, channel: socket.socket, *, replacement: bool = False) -> None:
+    ``ids`` are the clients' ids that they have in flight. ``replacement``: this process replaces one that
+    exited.
+    """
+
+    def __init__(self, channel: socket.socket, ids: ProcessIds, *, replacement: bool = False) -> None:
+        self.ids = ids
         self.replacement = replacement
         self.supervisor = os.getppid()
         self.process = os.getpid()

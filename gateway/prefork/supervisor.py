@@ -48,9 +48,9 @@ POLL_INTERVAL = 1.0
 #: Seconds until log lines that could not be written are tried again.
 _LOG_RETRY = 0.1
 
-#: What a gateway process runs, given its listening socket, its end of the channel and whether it replaces a
-#: process that exited; returns its exit code.
-Serve = Callable[[socket.socket, socket.socket, bool], int]
+#: What a gateway process runs, given its listening socket, its end of the channel, its number (from 0) and
+#: whether it replaces a process that exited; returns its exit code.
+Serve = Callable[[socket.socket, socket.socket, int, bool], int]
 
 
 @dataclass(slots=True, eq=False)
@@ -215,7 +215,7 @@ class Supervisor:
         try:
             if slot.listener is None:
                 slot.listener = self._port.listener()
-            pid, channel = self._fork(slot.listener, replacement)
+            pid, channel = self._fork(slot.listener, self._slots.index(slot), replacement)
         except OSError as error:
             log.error("no process could be started: %s", error)
             return self._restart_later(slot) if replacement else self._give_up(slot, 1)
@@ -225,12 +225,12 @@ class Supervisor:
         self._running[pid] = slot
         self._hub.process_started(pid, replacement=replacement)
 
-    def _fork(self, listener: socket.socket, replacement: bool) -> tuple[int, socket.socket]:
+    def _fork(self, listener: socket.socket, number: int, replacement: bool) -> tuple[int, socket.socket]:
         """Return the id of the new process and this end of its channel. Raises OSError."""
 
         def live(channel: socket.socket) -> int:
             self._close_inherited(listener)
-            return self._serve(listener, channel, replacement)
+            return self._serve(listener, channel, number, replacement)
 
         return fork_process(live, self._log_writer)
 

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import uvicorn
 
 from gateway.downstream.connection import ClientConnection
+from gateway.prefork.id_table import IdTable
 from gateway.prefork.locks import WriteLocks
 from gateway.prefork.log_writer import LogWriter
 from gateway.prefork.peers import Peers
@@ -109,7 +111,7 @@ def run_several(settings: Settings) -> int:
             settings.processes,
             settings.drain_delay_secs + settings.graceful_shutdown_timeout_secs,
             Port(listener, settings.listen_backlog),
-            partial(_serve, settings, locks, Via()),
+            partial(_serve, settings, _Shared(locks, IdTable(settings.processes), Via())),
             log_writer,
         )
         _tune_garbage_collector()  # frozen objects are not written to, so their memory stays shared
@@ -145,23 +147,32 @@ def _temporary_folder(settings: Settings) -> TemporaryDirectory[str]:
         ) from error
 
 
+class _Shared(NamedTuple):
+    """What is made before the processes are forked, and shared by them."""
+
+    locks: WriteLocks
+    ids: IdTable
+    via: Via
+
+
 def _serve(  # noqa: PLR0913 - what the processes share, and what is this one's
     settings: Settings,
-    locks: WriteLocks,
-    via: Via,
+    shared: _Shared,
     listener: socket.socket,
     channel: socket.socket,
+    number: int,
     replacement: bool,
 ) -> int:
     """Serve as one of several processes, and return the exit code."""
+    locks = shared.locks
     with Logs(
         settings.log_level,
         lines_per_minute=settings.log_lines_per_minute,
         lock=locks.of(STANDARD_ERROR),
         process=os.getpid(),
     ) as logs:
-        peers = Peers(channel, replacement=replacement)
-        app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT), via=via)
+        peers = Peers(channel, shared.ids.of(number), replacement=replacement)
+        app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT), via=shared.via)
         logs.rate_limit.on_dropped(partial(app.limit_reached, "log_lines"))
         grace = settings.graceful_shutdown_timeout_secs
         server = ProcessServer(server_config(app, settings), app.lifecycle, grace, peers)

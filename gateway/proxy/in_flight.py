@@ -69,15 +69,27 @@ class InFlightEntry(Protocol):
         ...
 
 
+class OtherProcesses(Protocol):
+    """The ids of clients that other processes of this gateway have in flight at the same workers."""
+
+    def claim(self, names: tuple[str, ...]) -> bool:
+        """Take ``names`` until ``release``; return False if ids of other processes may clash with them."""
+        ...
+
+    def release(self, names: tuple[str, ...]) -> None:
+        """Give ``names`` back."""
+        ...
+
+
 class InFlight(Generic[T]):
     """The ids of running exchanges, and what is found by them: entries of type ``T``.
 
-    ``shared``: other processes have exchanges at the same workers. Their ids are not known here, so no
-    client's own id is safe, and all dispatch ids are private.
+    ``elsewhere`` is None if there is only this process. The private ids of other processes are not known
+    here, so with several processes each has the reserved prefix, which no client's own id has.
     """
 
-    def __init__(self, *, shared: bool = False) -> None:
-        self._shared = shared
+    def __init__(self, elsewhere: OtherProcesses | None = None) -> None:
+        self._elsewhere = elsewhere
         self._used: list[str] = []
         # Ids have to differ, not to be unguessable, so a system call for each is saved.
         self._random_bits = Random()
@@ -95,19 +107,18 @@ class InFlight(Generic[T]):
         if not named:
             private = self._make(1)
             return Ids(private, private)
-        own = usable and not self._shared and not any(name.startswith(RESERVED) for name in named)
+        own = usable and not any(name.startswith(RESERVED) for name in named)
         if own and self._take_all(named):
-            return Ids(named, named)
+            if self._elsewhere is None or self._elsewhere.claim(named):
+                return Ids(named, named)
+            self._give_back(named)
         return Ids(named, self._make(len(named)))
 
     def release(self, ids: Ids) -> None:
         """Give the dispatch ids back. Raises KeyError unless each claim is released exactly once."""
-        used = self._used
-        for dispatch in ids.dispatch:
-            position = bisect_left(used, dispatch)
-            if position == len(used) or used[position] != dispatch:
-                raise KeyError(dispatch)
-            del used[position]
+        self._give_back(ids.dispatch)
+        if self._elsewhere is not None and not ids.dispatch[0].startswith(RESERVED):
+            self._elsewhere.release(ids.dispatch)
 
     def enter(self, ids: Ids, item: T) -> None:
         """Make ``item`` findable under its public ids."""
@@ -139,9 +150,17 @@ class InFlight(Generic[T]):
     def _take_all(self, names: tuple[str, ...]) -> bool:
         for taken, name in enumerate(names):
             if not name or not self._take(name):
-                self.release(Ids((), names[:taken]))
+                self._give_back(names[:taken])
                 return False
         return True
+
+    def _give_back(self, names: tuple[str, ...]) -> None:
+        used = self._used
+        for dispatch in names:
+            position = bisect_left(used, dispatch)
+            if position == len(used) or used[position] != dispatch:
+                raise KeyError(dispatch)
+            del used[position]
 
     def _take(self, name: str) -> bool:
         used = self._used
@@ -154,7 +173,7 @@ class InFlight(Generic[T]):
         return True
 
     def _make(self, count: int) -> tuple[str, ...]:
-        base = self._random_id()
+        base = self._random_id() if self._elsewhere is None else RESERVED + self._random_id()
         while True:
             made = (base,) if count == 1 else tuple(f"{base}{index:08x}" for index in range(count))
             if self._take_all(made):

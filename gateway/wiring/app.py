@@ -181,7 +181,7 @@ def make_services(
     )
     send_to_peers = no_peers if peers is None else partial(send_cordons, peers)
     cordons = Cordons(fleet, shared.store, send_to_peers)
-    in_flight: InFlight[InFlightEntry] = InFlight(shared=peers is not None)
+    in_flight: InFlight[InFlightEntry] = InFlight(None if peers is None else peers.ids)
     interval = settings.sse_keep_alive_interval_ms
     services = Services(
         lifecycle=Lifecycle(settings.share(settings.max_in_flight), settings.drain_delay_secs),

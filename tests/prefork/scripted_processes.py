@@ -21,25 +21,25 @@ from gateway.process.server import listen
 from gateway.telemetry.logs import Logs
 
 
-def fails(listener: socket.socket, channel: socket.socket, replacement: bool) -> int:
+def fails(listener: socket.socket, channel: socket.socket, number: int, replacement: bool) -> int:
     raise RuntimeError("a fault of the process")
 
 
-def replacement_exits(listener: socket.socket, channel: socket.socket, replacement: bool) -> int:
+def replacement_exits(listener: socket.socket, channel: socket.socket, number: int, replacement: bool) -> int:
     """Serve, and exit at once if this is a replacement."""
     if not replacement:
-        return serves(listener, channel, replacement)
+        return serves(listener, channel, number, replacement)
     channel.sendall(Frame(Verb.SERVING).encode())
     return 1
 
 
-def hangs(listener: socket.socket, channel: socket.socket, replacement: bool) -> int:
+def hangs(listener: socket.socket, channel: socket.socket, number: int, replacement: bool) -> int:
     channel.sendall(Frame(Verb.SERVING).encode())
     threading.Event().wait()
     return 0
 
 
-def serves(listener: socket.socket, channel: socket.socket, replacement: bool) -> int:
+def serves(listener: socket.socket, channel: socket.socket, number: int, replacement: bool) -> int:
     """Serve until the supervisor asks to end."""
     channel.sendall(Frame(Verb.SERVING).encode())
     frames = FrameParser()
@@ -52,7 +52,7 @@ def serves(listener: socket.socket, channel: socket.socket, replacement: bool) -
     return 0
 
 
-def beats(listener: socket.socket, channel: socket.socket, replacement: bool) -> int:
+def beats(listener: socket.socket, channel: socket.socket, number: int, replacement: bool) -> int:
     """Serve, and send a frame every 50 ms, until the supervisor asks to end."""
     channel.settimeout(0.05)
     channel.sendall(Frame(Verb.SERVING).encode())

@@ -21,6 +21,7 @@ from gateway.formats.optional import AbortTarget, EngineId
 from gateway.prefork import peers as channel
 from gateway.prefork.aggregate import Aggregate, PreforkAborter
 from gateway.prefork.frames import Frame, FrameParser, Verb
+from gateway.prefork.id_table import IdTable
 from gateway.prefork.peers import Peers, PeersUnavailable
 from gateway.prefork.replication import PeerCordons, send_cordons
 from gateway.proxy.aborts import Aborter, WorkerResult
@@ -65,7 +66,7 @@ class Stage:
 @asynccontextmanager
 async def stage() -> AsyncIterator[Stage]:
     ours, theirs = socket.socketpair()
-    peers = Peers(theirs)
+    peers = Peers(theirs, IdTable(2).of(0))
     await peers.open()
     reader, writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
     try:

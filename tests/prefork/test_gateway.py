@@ -9,6 +9,7 @@ import signal
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gateway.prefork.frames import Verb
@@ -226,16 +227,22 @@ async def test_abort_reaches_an_id_that_another_process_holds() -> None:
         assert b'"abort"' in await rest_of(other)
 
 
-async def test_same_client_id_in_two_processes_is_two_ids_at_the_engine() -> None:
-    """No process uses its client's id at the engine; the client sees its own id."""
+async def test_engine_gets_the_clients_id_unless_another_process_has_one_that_clashes() -> None:
+    """The same or a longer one; each client sees its own. The one can be aborted at the engine directly."""
     async with SimServer("sglang", SLOW) as sim, several(sim.url) as gateway:
-        running = [await stream(gateway, pid, rid="job-1") for pid in gateway.pids]
-        await arrived(2, sim)
-        sent = {json.loads(arrival.body)["rid"] for arrival in generates(sim)}
-        assert len(sent) == 2 and "job-1" not in sent
-        for client in running:
+        here, there = gateway.pids
+        first = await stream(gateway, here, 2000, rid="job-1")
+        await stream(gateway, there, rid="job-2")
+        running = [await stream(gateway, there, rid=rid) for rid in ("job-1", "job-10")]
+        await arrived(4, sim)
+        own_1, own_2, *private = (json.loads(arrival.body)["rid"] for arrival in generates(sim))
+        assert (own_1, own_2) == ("job-1", "job-2") and not {*private} & {"job-1", "job-10"}
+        for client, rid in zip(running, ("job-1", "job-10"), strict=True):
             rest = await rest_of(client)
-            assert b'"id":"job-1"' in rest and not any(each.encode() in rest for each in sent)
+            assert f'"id":"{rid}"'.encode() in rest and not any(each.encode() in rest for each in private)
+        async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
+            await engine.post("/abort_request", json={"rid": "job-1"})
+        assert b'"abort"' in await rest_of(first)
 
 
 async def test_log_lines_of_several_processes_are_never_mixed() -> None:

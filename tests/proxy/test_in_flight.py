@@ -129,11 +129,3 @@ def test_whoever_walks_over_all_exchanges_may_end_them_meanwhile() -> None:
     for item in in_flight.all():
         in_flight.leave(runs[item], item)
     assert list(in_flight.all()) == []
-
-
-def test_shared_workers_get_no_id_that_a_client_chose() -> None:
-    """Another process may use it at the same time, or a longer one that begins with it."""
-    in_flight: InFlight[object] = InFlight(shared=True)
-    ids = in_flight.claim(("job-1", "job-2"))
-    assert ids.public == ("job-1", "job-2")
-    assert ids.private and not {*ids.dispatch} & {*ids.public}
