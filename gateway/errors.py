@@ -171,6 +171,15 @@ class OutOfSockets(GatewayError):
     limit = "sockets"
 
 
+class OutOfMemory(GatewayError):
+    """The gateway has no memory for the request; neither its client nor a worker is at fault."""
+
+    code = "out_of_memory"
+    status = 503
+    error_type = "unavailable"
+    retry_after = 1
+
+
 class Draining(GatewayError):
     """The gateway is shutting down and accepts no new requests."""
 
@@ -284,6 +293,13 @@ def error_type_of(status: int) -> str:
     if status < 400:
         return ""
     return _ERROR_TYPES.get(status, "validation" if status < 500 else "internal")
+
+
+def own_fault(cause: Exception) -> GatewayError:
+    """Return the failure of a request that a fault of the gateway itself ended."""
+    if isinstance(cause, MemoryError):
+        return OutOfMemory("the gateway is out of memory; please try again", cause=cause)
+    return GatewayError("internal error of the gateway", cause=cause)
 
 
 def drop_tracebacks(error: BaseException | None) -> None:

@@ -47,8 +47,8 @@ class Client(Protocol):
     async def read_body(self, limit: int) -> bytes:
         """Return the complete request body.
 
-        Raises RequestTooLarge above ``limit`` bytes, BodyTimeout if the body stops arriving, and Cancelled if
-        the client disconnects.
+        Raises RequestTooLarge above ``limit`` bytes, BodyTimeout if the body stops arriving, Cancelled if the
+        client disconnects, and OutOfMemory.
         """
         ...
 

@@ -10,6 +10,7 @@ socket is not read is noticed by ``HangupPoller``.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -27,7 +28,8 @@ from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits
 from gateway.downstream.request import ServerRequest
 from gateway.downstream.request_parser import RequestParser
 from gateway.downstream.start_pacing import StartPacer
-from gateway.errors import GatewayError, ReplyUnread
+from gateway.errors import BodyTimeout, GatewayError, ReplyUnread, own_fault
+from gateway.formats.contract import Headers
 from gateway.loop.sockets import enable_tcp_keepalive
 from gateway.loop.stepper import Wakeup
 from gateway.loop.unreachable_peers import UnreachablePeers
@@ -42,8 +44,14 @@ TLS_WRITE_LIMIT = 64 * 1024
 #: Seconds that a client has to read the reply that ends its connection, since it last sent something and in
 #: all. Closing at once would reset the connection, and many clients then do not look for a reply.
 LINGER, LONGEST_LINGER = 5.0, 30.0
+#: The same for a connection that is refused because there are too many.
+REFUSED_LINGER = 0.5
+_TOO_SLOW: Final = "the body of the request stopped arriving, or arrives too slowly"
+_RETRY: Final = [(b"retry-after", b"1")]
 #: ``int in bytes`` is about ten times faster than ``bytes in bytes``.
 _QUESTION: Final = ord("?")
+
+log = logging.getLogger(__name__)
 
 Begin = Callable[[ServerRequest], None]
 
@@ -117,15 +125,13 @@ class ClientConnection(asyncio.Protocol):
         self._tls = transport.get_extra_info("sslcontext") is not None
         if self._tls:
             self._transport.set_write_buffer_limits(TLS_WRITE_LIMIT)
-        self._state.connections.add(cast(Any, self))
         enable_tcp_keepalive(transport)
         self._app.unreachable_peers.add(self._transport)
         limits = self._app.limits
-        over = 0 if limits.connections is None else len(self._state.connections) - limits.connections
+        over = 0 if limits.connections is None else len(self._state.connections) + 1 - limits.connections
         if over > RESERVED_CONNECTIONS:
-            self._app.limit_reached("sockets")
-            message = "The gateway has reached its limit of connections"
-            return self._refuse(limits.overload_status, message, [(b"retry-after", b"1")])
+            return self._turn_away()
+        self._state.connections.add(cast(Any, self))
         self._over_limit = over > 0
         self._deadlines.start(limits.over_connection_limit() if self._over_limit else limits)
 
@@ -136,7 +142,12 @@ class ClientConnection(asyncio.Protocol):
         try:
             self._parser.feed(data)
         except InvalidRequest as error:
-            return self._reject(error)
+            if error.limit is not None:
+                self._app.limit_reached(error.limit)
+            return self._reject(error.status, error.message)
+        except Exception as bug:  # noqa: BLE001 - else the event loop closes the connection without a reply
+            log.exception("a fault of the gateway kept it from reading a request")
+            return self._fail(own_fault(bug))
         if self._serving is None:
             self._serve_next()
         else:
@@ -204,7 +215,7 @@ class ClientConnection(asyncio.Protocol):
         self._serving = None
         self._deadlines.replies += 1
         if not request.persistent or self._closing:
-            self._close(still_sending=self._parser.request is request)
+            self._close(LONGEST_LINGER if self._parser.request is request else 0.0)
         elif self._parser.requests:
             self._serve_next()
 
@@ -239,16 +250,15 @@ class ClientConnection(asyncio.Protocol):
             self._close()
         elif phase is Phase.HEAD:
             self._app.limit_reached("request_head_time")
-            self._refuse(408, "The head of the request did not arrive in time", still_sending=True)
+            self._refuse(408, "The head of the request did not arrive in time")
         elif phase is Phase.UNREAD:
             if self._serving is None or not self._serving.has_disconnect_callback:
                 self._app.limit_reached("unread")  # else the exchange counts it when it ends
             self._disconnect_requests(ReplyUnread("the client did not read its reply"))
             self._transport.abort()
-        elif self._serving is None or not self._serving.body.time_out():
+        elif self._serving is None or not self._serving.body.fail(BodyTimeout(_TOO_SLOW)):
             self._app.limit_reached("body_time")
-            message = "The body of the request stopped arriving, or arrives too slowly"
-            self._refuse(408, message, still_sending=True)
+            self._refuse(408, _TOO_SLOW.capitalize())
 
     def needs_hangup_poll(self) -> bool:
         unserved = self._parser.requests or self._parser.request is not None
@@ -303,18 +313,37 @@ class ClientConnection(asyncio.Protocol):
             self._transport.pause_reading()
             self._hangup_poller.start(self._transport)
 
-    def _reject(self, error: InvalidRequest) -> None:
-        """Serve the requests before the invalid bytes and close; if there was no such request, answer
-        ``error``."""
-        if error.limit is not None:
-            self._app.limit_reached(error.limit)
+    def _turn_away(self) -> None:
+        """Refuse the connection, which is over all limits, before it has sent a request."""
+        limits = self._app.limits
+        self._app.limit_reached("sockets")
+        number = self._transport.get_extra_info("socket").fileno()  # a new file gets the lowest free one
+        scarce = limits.files is not None and number >= limits.files
+        self._refuse(
+            limits.overload_status,
+            "The gateway has reached its limit of connections",
+            _RETRY,
+            linger=0.0 if scarce else REFUSED_LINGER,
+        )
+
+    def _fail(self, error: GatewayError) -> None:
+        """End the request that is being received, and the connection, because of ``error``."""
+        serving = self._serving
+        if serving is not None and self._parser.request is serving:
+            self._discard_input, serving.persistent = True, False
+            if serving.body.fail(error):
+                return
+        self._reject(error.status, error.message, _RETRY if error.retry_after else ())
+
+    def _reject(self, status: int, message: str, headers: Headers = ()) -> None:
+        """Serve the requests before the bytes at fault and close; if there was none, reply ``status``."""
         parser = self._parser
         requests, incomplete = parser.requests, parser.request
         if requests and requests[-1] is incomplete:
             requests.pop()
         last = requests[-1] if requests else self._serving
         if last is None or last is incomplete:
-            return self._refuse(error.status, error.message, still_sending=True)
+            return self._refuse(status, message, headers)
         self._discard_input = True
         parser.request = None
         last.persistent = False
@@ -327,9 +356,9 @@ class ClientConnection(asyncio.Protocol):
         self,
         status: int,
         message: str,
-        headers: Sequence[tuple[bytes, bytes]] = (),
+        headers: Headers = (),
         *,
-        still_sending: bool = False,
+        linger: float = LONGEST_LINGER,
     ) -> None:
         """Reply ``status`` if no reply was begun, and close."""
         incomplete = self._parser.request
@@ -337,7 +366,7 @@ class ClientConnection(asyncio.Protocol):
             lines, body = encode.failure(status, message)
             more = encode.lines(list(headers)) + self.default_headers() + encode.CLOSE
             self.write(encode.complete_reply(status, lines, more, body))
-        self._close(still_sending=still_sending)
+        self._close(linger)
         self._disconnect_requests()
 
     def _disconnect_requests(self, reason: GatewayError | None = None) -> None:
@@ -348,22 +377,22 @@ class ClientConnection(asyncio.Protocol):
                 request.disconnect(reason)
         self._parser.requests.clear()
 
-    def _close(self, *, still_sending: bool = False) -> None:
-        """Close once all is written. With ``still_sending``, first read and drop input (see LINGER)."""
+    def _close(self, linger: float = 0.0) -> None:
+        """Close once all is written. First read and drop input for up to ``linger`` seconds (see LINGER)."""
         self._closing = True
         self._write_batch.flush()
-        if not still_sending or self._transport.is_closing():
+        if not linger or self._transport.is_closing():
             return self._transport.close()
         if self._transport.can_write_eof():
             self._transport.write_eof()
         if self._linger_timer is None:
-            self._linger(LONGEST_LINGER)
+            self._linger(linger)
 
     def _linger(self, longest: float) -> None:
         """Close after LINGER seconds in which the client sent nothing, or after ``longest``."""
         self._still_sending = False
-        loop = asyncio.get_running_loop()
-        self._linger_timer = loop.call_later(LINGER, self._end_linger, longest - LINGER)
+        pause = min(LINGER, longest)
+        self._linger_timer = asyncio.get_running_loop().call_later(pause, self._end_linger, longest - pause)
 
     def _end_linger(self, longest: float) -> None:
         if self._still_sending and longest > 0:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from gateway.formats.contract import Headers
 from gateway.limits import HeadLimits
 
+#: Digits of the largest Content-Length that the parser accepts.
+LENGTH_DIGITS = 20
+
 
 class InvalidRequest(ValueError):
     """Bytes that are not an acceptable request: ``status`` and ``message`` of the reply to them.
@@ -31,6 +34,11 @@ def too_many_lines() -> InvalidRequest:
 def too_many_bytes() -> InvalidRequest:
     """Return the error for a head with too many bytes."""
     return InvalidRequest(431, "The head of the request is too large", "request_head_size")
+
+
+def too_many_digits() -> InvalidRequest:
+    """Return the error for a Content-Length with many zeros before it, which no client sends."""
+    return _ambiguous(f"its Content-Length has more than {LENGTH_DIGITS} digits")
 
 
 def check_size(target: bytes, headers: Headers, limits: HeadLimits) -> None:

@@ -21,7 +21,8 @@ class ClientLimits(NamedTuple):
     """Limits on what a client may do. Times are in seconds, ``body_rate`` is in bytes per second.
 
     ``unread_seconds`` None: no limit. ``connections`` is how many there may be at once, None: any number. A
-    connection beyond the limit and RESERVED_CONNECTIONS gets a reply with ``overload_status`` and is closed.
+    connection beyond the limit and RESERVED_CONNECTIONS gets a reply with ``overload_status`` and is closed:
+    at once if as many as ``files`` files are open.
     """
 
     head: HeadLimits = DEFAULT_HEAD
@@ -32,6 +33,7 @@ class ClientLimits(NamedTuple):
     idle_seconds: float = 75.0
     connections: int | None = None
     overload_status: int = 503
+    files: int | None = None
 
     @property
     def interval(self) -> float:

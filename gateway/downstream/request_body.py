@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Final, Protocol
 
 from gateway.downstream import encode
-from gateway.errors import BodyTimeout, Cancelled, RequestTooLarge
+from gateway.errors import Cancelled, GatewayError, RequestTooLarge
 from gateway.loop.stepper import Wakeup
 
 #: Bytes above which a body is gathered in one buffer while it arrives: joining 64 MiB at its end takes 50 ms.
@@ -38,7 +38,8 @@ class RequestBody:
     _changed: Wakeup | None = None
     #: ``read`` waits for the rest of the body.
     _awaited = False
-    _timed_out = False
+    #: Why the rest of the body will not arrive.
+    _failure: GatewayError | None = None
 
     def __init__(self, wire: BodyWire) -> None:
         self._wire = wire
@@ -53,11 +54,15 @@ class RequestBody:
         if self.unread > _GATHER_ABOVE:
             self._gather()
 
-    def time_out(self) -> bool:
-        """Let ``read`` raise BodyTimeout. Return False if nothing waits for the rest of the body."""
-        self._timed_out = self._awaited
+    def fail(self, error: GatewayError) -> bool:
+        """Let ``read`` raise ``error``. Return False if nothing waits for the rest of the body."""
+        if not self._awaited:
+            return False
+        self._failure = error
+        self._parts.clear()
+        self._gathered = None
         self.notify()
-        return self._timed_out
+        return True
 
     def notify(self) -> None:
         """Resume the coroutine that waits for a change; called after all received bytes are parsed."""
@@ -69,8 +74,8 @@ class RequestBody:
     async def read(self, limit: int) -> bytes:
         """Return the complete body.
 
-        Raises RequestTooLarge above ``limit`` bytes, BodyTimeout if the body stops arriving, and Cancelled if
-        the client disconnects.
+        Raises RequestTooLarge above ``limit`` bytes, Cancelled if the client disconnects, and the error of
+        ``fail``.
         """
         if self.content_length > limit:
             raise _too_large(limit)
@@ -79,8 +84,8 @@ class RequestBody:
         while not self.complete and self.unread <= limit:
             if self.disconnected:
                 raise Cancelled("the client disconnected before its request was complete")
-            if self._timed_out:
-                raise BodyTimeout("the body of the request stopped arriving, or arrives too slowly")
+            if self._failure is not None:
+                raise self._failure
             self._awaited = True
             await self.changed()
         if self.unread > limit:

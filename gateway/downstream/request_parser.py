@@ -13,12 +13,14 @@ import httptools
 
 from gateway.downstream import encode
 from gateway.downstream.head_rules import (
+    LENGTH_DIGITS,
     InvalidRequest,
     check_size,
     check_transfer_encoding,
     check_version,
     framing,
     too_many_bytes,
+    too_many_digits,
 )
 from gateway.downstream.request import ReplyConnection, ServerRequest
 from gateway.limits import HeadLimits
@@ -47,7 +49,11 @@ class RequestParser:
         self._headers: list[tuple[bytes, bytes]] = []
 
     def feed(self, data: bytes) -> None:
-        """Parse ``data``. Raise InvalidRequest if it is not HTTP/1.x or exceeds a limit."""
+        """Parse ``data``. Raise InvalidRequest if it is not HTTP/1.x or exceeds a limit.
+
+        A fault of the gateway, such as MemoryError, is raised as it is. In both cases nothing can be parsed
+        any more.
+        """
         self._non_body_bytes += len(data)
         rest: bytes | memoryview = data
         try:
@@ -59,7 +65,7 @@ class RequestParser:
                     rest = memoryview(rest)[offer.args[0] :]
                     self._decline_upgrade()
         except httptools.HttpParserError as error:
-            if isinstance(error.__context__, InvalidRequest):
+            if error.__context__ is not None:  # raised by a callback
                 raise error.__context__ from None
             raise InvalidRequest(400, "Invalid HTTP request") from None
         if self._non_body_bytes > self._limits.size:
@@ -112,6 +118,8 @@ class RequestParser:
             if name == b"host":
                 hosts += 1
             elif name == b"content-length":
+                if len(value) > LENGTH_DIGITS:
+                    raise too_many_digits()
                 request.body.content_length = int(value)
             elif name == b"expect":
                 request.body.expects_continue = http11 and value.lower() == b"100-continue"

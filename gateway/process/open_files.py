@@ -73,6 +73,11 @@ def max_connections_for(files: int) -> int:
     return max(1, (files - SPARE_FILES - KINDS * quota_of(files) - RESERVED_CONNECTIONS) // 2)
 
 
+def scarce_from(files: int) -> int:
+    """Return with how many open files a process that may have ``files`` keeps none open that it can close."""
+    return files - files // 4
+
+
 def quota_of(files: int) -> int:
     """Return how many of its own connections of each kind a process with ``files`` open files may have."""
     return max(MIN_QUOTA, files // QUOTA_DIVISOR)

@@ -33,6 +33,7 @@ from gateway.process.open_files import (
     open_files,
     quota_of,
     raise_file_limit,
+    scarce_from,
 )
 from gateway.process.shutdown import ProcessServer, Server
 from gateway.settings import Settings
@@ -228,7 +229,7 @@ def server_config(app: Gateway, settings: Settings) -> uvicorn.Config:
     """
     files = open_files()
     if files is not None:
-        app.limit_connections(max_connections_for(files), quota_of(files))
+        app.limit_connections(max_connections_for(files), quota_of(files), scarce_from(files))
     tls = server_tls(settings)
     config = uvicorn.Config(
         app,

@@ -24,6 +24,7 @@ from gateway.errors import (
     Overloaded,
     drop_tracebacks,
     error_type_of,
+    own_fault,
 )
 from gateway.exchange import GENERATE, ExchangeEvent
 from gateway.formats.base import AnyFormat
@@ -93,7 +94,7 @@ class GenerateHandler:
             error = failure
         except Exception as bug:  # noqa: BLE001 - the outermost catch: no traceback may reach a client
             log.exception("a fault of the gateway ended an exchange")
-            error = GatewayError("internal error of the gateway", cause=bug)
+            error = own_fault(bug)
         try:
             live.close(error)
             if error is not None and not isinstance(error, Cancelled):

@@ -53,10 +53,13 @@ class Gateway:
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 
-    def limit_connections(self, clients: int, own: int) -> None:
-        """Allow at most ``clients`` connections of clients, and ``own`` of each kind of the gateway's own."""
+    def limit_connections(self, clients: int, own: int, files: int) -> None:
+        """Allow at most ``clients`` connections of clients, and ``own`` of each kind of the gateway's own.
+
+        With ``files`` open files, connections over the limit are closed at once.
+        """
         most = min(self.limits.connections or clients, clients)
-        self.limits = self.limits._replace(connections=most)
+        self.limits = self.limits._replace(connections=most, files=files)
         self.fleet.quotas.limit(own)
 
     def keep_fresh(self, thing: Refreshable) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from unittest.mock import Mock
 
 import pytest
 
+from gateway.downstream.request_body import RequestBody
 from gateway.fleet.registry import Fleet
 from gateway.sim import SimConfig, SimServer
 from gateway.wiring.gateway import Gateway
-from tests.downstream.raw import CHUNKED, SMALL, connected, reply_of
+from tests.downstream.raw import CHUNKED, SMALL, connected, plain, raw_client, reply_of
 from tests.support.gateway import RawClient, generates, rig, until
 from tests.support.generate import body_of
 from tests.support.processes import PATIENCE
@@ -70,6 +72,39 @@ async def test_fault_of_the_control_plane_is_a_500_without_details(
         assert (reply.status_code, reply.json()) == (500, error)
         assert "a secret" in caplog.text
         assert (await gateway.client.get("/v1/models")).status_code == 200
+
+
+@pytest.mark.parametrize(("fault", "status"), [(MemoryError(), 503), (RuntimeError("a secret"), 500)])
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/generate", "append"),
+        ("/generate", "_take"),
+        ("/inference/v1/generate", "append"),
+        ("/workers", "append"),
+    ],
+)
+async def test_fault_of_the_gateway_while_a_body_arrives_is_no_mistake_of_the_client(
+    fault: Exception, status: int, where: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected() as (sim, gateway, client):
+        async with raw_client(gateway) as other:
+            head, body = plain(SMALL, path=path)[: -len(SMALL)], SMALL
+            client.writer.write(head)
+            if path != "/workers":
+                await until(lambda: gateway.app.lifecycle.open_exchanges == 1)
+            with monkeypatch.context() as patch:
+                patch.setattr(RequestBody, where, Mock(side_effect=fault))
+                client.writer.write(body)
+                reply = await client.head()
+            assert reply.startswith(b"HTTP/1.1 %d " % status)
+            assert (b"\r\nretry-after: 1\r\n" in reply) == (status == 503)
+            rest = await client.reader.read(-1) if where == "append" else b""
+            assert b"HTTP/1.1" not in rest and b"a secret" not in rest
+            await until(lambda: gateway.app.lifecycle.open_exchanges == 0)
+            other.request("/generate", SMALL)
+            assert (await reply_of(other))[0] == 200
+        assert len(generates(sim)) == 1
 
 
 async def test_stream_to_an_http_1_0_client_ends_with_the_connection() -> None:

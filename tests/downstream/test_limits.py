@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import pytest
@@ -14,7 +15,7 @@ from gateway.downstream.deadlines import Phase, StallTimer
 from gateway.downstream.limits import RESERVED_CONNECTIONS, ClientLimits
 from gateway.sim import SimConfig, SimServer
 from tests.downstream.raw import SMALL, connected, plain, raw_client, reply_of
-from tests.support.gateway import RawClient, generates, limit_hits, rig
+from tests.support.gateway import RawClient, Rig, generates, limit_hits, rig
 from tests.support.generate import JSON, KINDS
 
 T = TypeVar("T")
@@ -191,3 +192,55 @@ async def test_connection_beyond_the_reserve_gets_an_overload_reply_and_is_close
         assert all(b"\r\nretry-after: 1\r\n" in each for each in refused)
         for client in clients:
             client.writer.transport.abort()
+
+
+async def _refused(gateway: Rig, sizes: Sequence[int]) -> list[bytes]:
+    """Take all connections there may be; return what further ones read that send ``sizes`` bytes first."""
+    async with AsyncExitStack() as stack:
+        for _ in range(RESERVED_CONNECTIONS + 1):
+            client = await stack.enter_async_context(raw_client(gateway))
+            client.request("/live", b"", method="GET")
+            assert (await reply_of(client))[0] == 200
+        late = [await stack.enter_async_context(raw_client(gateway)) for _ in sizes]
+        for client, size in zip(late, sizes, strict=True):
+            await asyncio.sleep(0.01)  # the refusal is there before the request
+            client.writer.write(plain(bytes(size)))
+            await client.writer.drain()
+        return [await rest_of(client) for client in late]
+
+
+async def test_refused_connection_gets_the_reason_whatever_it_is_sending() -> None:
+    """A socket that is closed with unread bytes is reset, and the reply to it is lost."""
+    async with rig(max_connections=1) as gateway:
+        replies = await _refused(gateway, [0, 1, 20_000, 4_000_000] * 5)
+        assert all(reply.startswith(b"HTTP/1.1 503 ") for reply in replies)
+        assert (await limit_hits(gateway))["sockets"] == 20
+
+
+async def _is_closed(client: RawClient) -> bool:
+    """Return True if the gateway has closed the connection both ways: the second write is an error then."""
+    for _ in range(2):
+        client.writer.write(b"x")
+        await asyncio.sleep(0.1)
+    return client.writer.transport.is_closing()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("files", "stays"), [(None, True), (10_000, True), (3, False)])
+async def test_refused_connection_lasts_half_a_second_or_none_where_files_are_short(
+    files: int | None, stays: bool
+) -> None:
+    async with rig(max_connections=1) as gateway, AsyncExitStack() as stack:
+        if files is not None:
+            gateway.app.limit_connections(1, 10, files)
+        clients = [await stack.enter_async_context(raw_client(gateway)) for _ in range(RESERVED_CONNECTIONS)]
+        async with raw_client(gateway):
+            late = [await stack.enter_async_context(raw_client(gateway)) for _ in range(40)]
+            assert all([(await rest_of(client)).startswith(b"HTTP/1.1 503 ") for client in late])
+            assert await _is_closed(late[0]) != stays
+        await asyncio.sleep(0.05)
+        async with raw_client(gateway) as probe:  # those that were refused take no place
+            probe.request("/live", b"", method="GET")
+            assert (await reply_of(probe))[0] == 200
+        await asyncio.sleep(0.4)
+        assert await _is_closed(late[1]) and not clients[0].reader.at_eof()
