@@ -65,7 +65,7 @@ class Accepted(BaseModel):
 
 
 class Urls(BaseModel):
-    """The URLs of all workers except dead and draining ones, exactly as they were registered."""
+    """The URLs of all workers except dead and draining ones, as they were spelled first."""
 
     urls: list[str]
 

@@ -27,6 +27,8 @@ from gateway.stores.base import Store
 from gateway.stores.last_writer_wins.map import Changes, LastWriterWinsMap, Updates
 from gateway.stores.last_writer_wins.replication import Replication, no_peers
 from gateway.stores.record import WorkerRecord
+from gateway.stores.spellings import by_identity
+from gateway.upstream.address import identity_of
 
 #: Reasons of one worker, as they are stored.
 Reasons = frozenset[str]
@@ -85,9 +87,9 @@ class Cordons:
             microseconds,
         )
         self._replication = Replication(self._entries, store, send_to_peers, lambda key: key[1] != DISMISSED)
-        #: The reasons that are present, by URL.
+        #: The reasons that are present, by identity of the worker, as in all of ``_entries``.
         self._reasons: dict[str, Reasons] = {}
-        #: By URL of a worker that departed: its incarnation, and the end of its wait.
+        #: By identity of a worker that departed: its incarnation, and the end of its wait.
         self._departed: dict[str, tuple[str, asyncio.TimerHandle]] = {}
         #: Set once all entries of a store were merged.
         self.loaded = asyncio.Event()
@@ -98,8 +100,8 @@ class Cordons:
         return self._entries.snapshot()
 
     def of(self, url: str) -> Reasons:
-        """Return the reasons that are present for one worker."""
-        return self._reasons.get(url, frozenset())
+        """Return the reasons that are present for the worker with this URL."""
+        return self._reasons.get(identity_of(url), frozenset())
 
     async def write(self, changes: Changes) -> None:
         """Apply ``changes`` here, and return when the other replicas have them; see ``Replication.send``."""
@@ -118,12 +120,12 @@ class Cordons:
 
     def merge_store(self, entries: Updates) -> None:
         """Merge all entries of a store. An undated one is older than any other."""
-        self._apply(self._entries.merge(entries))
+        self._apply(self._entries.merge(by_identity(entries)))
         self.loaded.set()
 
     def merge_store_change(self, entries: Updates) -> None:
         """Merge a change in a store. An undated one was made just now, by somebody who knows no order."""
-        self._apply(self._entries.merge_change(entries))
+        self._apply(self._entries.merge_change(by_identity(entries)))
 
     async def close(self) -> None:
         """Send nothing any more."""
@@ -189,6 +191,7 @@ class Cordons:
             self._apply_reason(worker, reason, present=True)
 
     def _depart(self, url: str, incarnation: str = "") -> None:
+        url = identity_of(url)
         self._end_wait(url)
         end = asyncio.get_running_loop().call_later(MAX_WAIT_SECONDS, self.remove_all, url)
         self._departed[url] = (incarnation, end)
@@ -197,7 +200,7 @@ class Cordons:
 
     def _end_wait(self, url: str) -> str:
         """Return the incarnation that departed; "": none did, or it is not known."""
-        if (departed := self._departed.pop(url, None)) is None:
+        if (departed := self._departed.pop(identity_of(url), None)) is None:
             return ""
         departed[1].cancel()
         return departed[0]
@@ -205,7 +208,8 @@ class Cordons:
     # -- entries
 
     def _edit(self, changes: Changes) -> Updates:
-        return self._apply(self._entries.edit(changes))
+        by_worker = {(identity_of(url), reason): present for (url, reason), present in changes.items()}
+        return self._apply(self._entries.edit(by_worker))
 
     def _apply(self, later: Updates) -> Updates:
         """Apply new entries to the workers of the fleet; return them."""

@@ -6,6 +6,7 @@ cordons. Must never enter: stores, HTTP, states (the fleet's).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from gateway.fleet.cordons import DISMISSED, Cordons
@@ -14,7 +15,9 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.stores.record import WorkerRecord
-from gateway.upstream.address import Address
+from gateway.upstream.address import Address, identity_of
+
+log = logging.getLogger(__name__)
 
 
 class FleetMembership:
@@ -31,12 +34,17 @@ class FleetMembership:
         self._pinned: set[str] = set()
 
     def pin(self, record: WorkerRecord) -> None:
-        """Add a worker that is in no store, without probing it yet; ``watch_all`` begins that."""
-        self._pinned.add(record.url)
+        """Add a worker that is in no store, without probing it yet; ``watch_all`` begins that.
+
+        Of several spellings of one URL the first one counts.
+        """
+        if record.identity in self._pinned:
+            return log.warning("worker %s is another spelling of one that is given already", record.url)
+        self._pinned.add(record.identity)
         self._add(record)
 
     def is_pinned(self, url: str) -> bool:
-        return url in self._pinned
+        return identity_of(url) in self._pinned
 
     def watch_all(self) -> None:
         """Begin to probe every member."""
@@ -67,16 +75,16 @@ class FleetMembership:
 
     def keep_only(self, records: Iterable[WorkerRecord]) -> None:
         """Admit ``records``, which are all of a store's; remove all other members that are not pinned."""
-        wanted = {record.url: record for record in records}
+        wanted = {record.identity: record for record in records}
         for worker in self._fleet.workers:
-            if worker.url not in wanted:
+            if worker.identity not in wanted:
                 self.on_record_removed(worker.url)
         for record in wanted.values():
             self.refresh(record)
 
     def refresh(self, record: WorkerRecord) -> None:
         """Admit a record of a store, unless it is known already."""
-        worker = self._fleet.find(record.url)
+        worker = self._fleet.at(record.url)
         if worker is None or worker.record != record or worker.state is WorkerState.DRAINING:
             self.admit(record)
 
@@ -86,7 +94,7 @@ class FleetMembership:
         Its cordons are kept, because it may return.
         """
         worker = self._fleet.at(url)
-        if worker is None or url in self._pinned:
+        if worker is None or self.is_pinned(url):
             return
         self._health.forget(worker)
         self._fleet.drain(worker)
@@ -95,7 +103,7 @@ class FleetMembership:
 
     def dismiss(self, url: str) -> bool:
         """Drain the worker with this URL, pinned or not, as somebody removed it; False if there is none."""
-        self._pinned.discard(url)
+        self._pinned.discard(identity_of(url))
         worker = self._fleet.at(url)
         if worker is not None:
             self._health.forget(worker)

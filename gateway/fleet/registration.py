@@ -53,16 +53,20 @@ class Registration:
         return self._store
 
     def find(self, key: str) -> Worker | None:
-        """Return the member with this id or URL, with or without a slash at its end."""
-        other = key.removesuffix("/") if key.endswith("/") else f"{key}/"
-        return self._fleet.find(key) or self._fleet.find(other)
+        """Return the member with this id or URL, however that is spelled."""
+        return self._fleet.find(key)
 
     async def add(self, record: WorkerRecord) -> Worker:
-        """Register a worker, or replace its record. Raises UrlNotAllowed."""
+        """Register a worker, or replace its record, which keeps the spelling of its URL.
+
+        Raises UrlNotAllowed, which depends on the spelling that is given now.
+        """
         if not permitted(record.url, self._allowed):
             raise UrlNotAllowed(f"{record.url!r} is not among the URLs that may be registered here")
         if DISMISSED in self._cordons.of(record.url):
             await self._cordons.write({(record.url, DISMISSED): False})
+        if (known := self._fleet.at(record.url)) is not None:
+            record = replace(record, url=known.record.url)
         await self._store.put(record)
         return self._members.admit(record)
 

@@ -26,6 +26,7 @@ from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
+from gateway.upstream.address import identity_of
 from gateway.upstream.pool import Pool
 from gateway.upstream.read_buffer import READ_SIZE
 from gateway.upstream.resolver import Resolver
@@ -92,6 +93,7 @@ class Fleet:
         self._min_weight_version = min_weight_version
         self._most_in_flight = most_in_flight
         self._head = head
+        #: By identity of the URL, and by id.
         self._workers: dict[str, Worker] = {}
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
@@ -110,21 +112,21 @@ class Fleet:
         return tuple(self._workers.values())
 
     def find(self, key: str) -> Worker | None:
-        """Return the member with this URL or id."""
-        return self._workers.get(key) or self._ids.get(key)
+        """Return the member with this id or URL, however that is spelled."""
+        return self._ids.get(key) or self.at(key)
 
     def at(self, url: str) -> Worker | None:
-        """Return the member with exactly this URL."""
-        return self._workers.get(url)
+        """Return the member with this URL, however it is spelled."""
+        return self._workers.get(identity_of(url))
 
     def add(self, worker: Worker) -> None:
         """Add ``worker``. Another one with the same URL leaves at once; its exchanges go on."""
-        old = self._workers.get(worker.url)
+        old = self._workers.get(worker.identity)
         if old is not None:
             self.apply_event(old, WorkerEvent.DRAIN, "replaced")
             self._leave(old)
         self._connect(worker)
-        self._workers[worker.url] = self._ids[worker.id] = worker
+        self._workers[worker.identity] = self._ids[worker.id] = worker
         self._rosters.clear()
         self._followers.notify(ChangeKind.JOINED, worker)
 
@@ -167,8 +169,8 @@ class Fleet:
         )
 
     def _leave(self, worker: Worker) -> None:
-        if self._workers.get(worker.url) is worker:
-            del self._workers[worker.url], self._ids[worker.id]
+        if self._workers.get(worker.identity) is worker:
+            del self._workers[worker.identity], self._ids[worker.id]
             self.apply_event(worker, WorkerEvent.LEAVE)
             worker.pool.close()
             self._followers.notify(ChangeKind.LEFT, worker)
@@ -206,7 +208,7 @@ class Fleet:
         if after is WorkerState.DEAD:
             self._on_dead(worker)
         self._rosters.clear()
-        if self._workers.get(worker.url) is worker:
+        if self._workers.get(worker.identity) is worker:
             self._followers.notify(ChangeKind.STATE, worker)
 
     def _on_dead(self, worker: Worker) -> None:

@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
+from gateway.fleet.records import RecordsByWorker
 from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset, Store
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.url_patterns import UrlPattern, permitted
@@ -29,6 +30,7 @@ class StoreFollower:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._applies = True
+        self._records = RecordsByWorker()
 
     @property
     def healthy(self) -> bool:
@@ -44,25 +46,30 @@ class StoreFollower:
         async with aclosing(self.store.watch()) as changes:
             async for change in changes:
                 self._applies = False
-                _apply(change, members, cordons, allowed)
+                self._apply(change, members, cordons, allowed)
                 self._applies = True
                 applied += 1
                 if applied % BATCH == 0:
                     await asyncio.sleep(0)
 
-
-def _apply(change: Change, members: FleetMembership, cordons: Cordons, allowed: Sequence[UrlPattern]) -> None:
-    match change:
-        case Reset(records, entries):
-            cordons.merge_store(entries)
-            members.keep_only(one for one in records.values() if _may_enter(one, allowed))
-        case Put(record):
-            if _may_enter(record, allowed):
-                members.refresh(record)
-        case CordonsChanged(entries):
-            cordons.merge_store_change(entries)
-        case Gone(url):
-            members.on_record_removed(url)
+    def _apply(
+        self, change: Change, members: FleetMembership, cordons: Cordons, allowed: Sequence[UrlPattern]
+    ) -> None:
+        match change:
+            case Reset(records, entries):
+                cordons.merge_store(entries)
+                may_enter = [record for record in records.values() if _may_enter(record, allowed)]
+                members.keep_only(self._records.replace(may_enter))
+            case Put(record):
+                if _may_enter(record, allowed):
+                    members.refresh(self._records.put(record))
+            case CordonsChanged(entries):
+                cordons.merge_store_change(entries)
+            case Gone(url):
+                if (left := self._records.remove(url)) is None:
+                    members.on_record_removed(url)
+                else:
+                    members.refresh(left)
 
 
 def _may_enter(record: WorkerRecord, allowed: Sequence[UrlPattern]) -> bool:

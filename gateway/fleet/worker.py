@@ -107,6 +107,7 @@ class Worker:
         "authorization",
         "cordons",
         "id",
+        "identity",
         "in_flight",
         "incarnation",
         "infos",
@@ -134,10 +135,10 @@ class Worker:
         record: WorkerRecord | None = None,
     ) -> None:
         self.address = address
-        #: The URL exactly as it was registered.
-        self.url = address.url
+        #: The URL exactly as it was registered first, and the text that is the same for all its spellings.
+        self.url, self.identity = address.url, address.identity
         self.id = id_of(address.url)
-        self.seed = seed_of(address.url)
+        self.seed = seed_of(self.identity)
         self.record = record or WorkerRecord(address.url, format=declared_format)
         self.pool: Pool  # set by the fleet that takes the worker in
         self.quotas: Quotas  # likewise

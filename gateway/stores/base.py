@@ -103,7 +103,8 @@ class Store(Protocol):
         ...
 
     async def delete(self, url: str) -> bool:
-        """Remove the record of ``url``; return False if there is none. Raises as ``put`` does."""
+        """Remove the records of all spellings of ``url``; return False if there is none. Raises as ``put``
+        does."""
         ...
 
     async def write_cordons(self, updates: Updates) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from gateway.stores.base import Change, Gone, Put, Reset
 from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
+from gateway.upstream.address import spellings_of
 
 #: Changes that are queued for one watch; above that they are replaced by a Reset.
 BACKLOG = 1024
@@ -50,10 +51,11 @@ class MemoryStore:
 
     async def delete(self, url: str) -> bool:
         """See Store."""
-        if self._records.pop(url, None) is None:
-            return False
-        self._notify(Gone(url))
-        return True
+        found = spellings_of(url, self._records)
+        for each in found:
+            del self._records[each]
+            self._notify(Gone(each))
+        return bool(found)
 
     async def write_cordons(self, updates: Updates) -> None:
         """See Store: the cordons of this process are in its memory already."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from gateway.upstream.address import Address
+from gateway.upstream.address import Address, identity_of
 
 WORKER_TYPES = ("regular", "prefill", "decode")
 #: The most characters of a URL and of any other text, and the largest number of labels.
@@ -28,9 +28,10 @@ _CORDONED = "held"
 class WorkerRecord:
     """A worker as it was registered. Records with the same values are equal. Raises ValueError.
 
-    ``url`` is its identity, exactly as given. ``format`` is its format, None: its probes find out. A worker
-    that is ``cordoned`` is so from the moment it is added; the JSON of a record calls that ``held``, as older
-    gateways do. ``bootstrap_port``, ``priority`` and ``labels`` are stored and shown only.
+    ``url`` is as it was given; other spellings of it name the same worker (``identity``). ``format`` is its
+    format, None: its probes find out. A worker that is ``cordoned`` is so from the moment it is added; the
+    JSON of a record calls that ``held``, as older gateways do. ``bootstrap_port``, ``priority`` and
+    ``labels`` are stored and shown only.
     """
 
     url: str
@@ -56,6 +57,11 @@ class WorkerRecord:
         object.__setattr__(self, "labels", dict(self.labels))  # a copy that nobody else can change
         if not isinstance(self.cordoned, bool):
             raise ValueError(f"{_CORDONED} must be true or false")
+
+    @property
+    def identity(self) -> str:
+        """The identity of its URL (gateway.upstream.address)."""
+        return identity_of(self.url)
 
     @property
     def incarnation(self) -> str:

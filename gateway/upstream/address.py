@@ -1,16 +1,29 @@
 """The address of a worker: its URL, taken apart.
 
-Owns: which URLs are accepted. Must never enter: I/O, what answers at the address.
+Owns: which URLs are accepted, and which of them name the same server. Must never enter: I/O, what answers at
+the address.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 #: A URL with a data-parallel rank, as routers of engines write it: ``http://host:port@3``.
 _RANK = re.compile(r"(?P<server>[^@]*:[0-9]+(?:/[^@]*)?)@(?P<rank>[0-9]{1,5})")
+#: An escape in a path, of a character that needs none, or of another one (RFC 3986, section 6.2.2).
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
+#: An IPv4 address of one to four numbers, each decimal, octal or hexadecimal.
+_NUMBERS = re.compile(r"(?:0x[0-9a-f]+|[0-9]+)(?:\.(?:0x[0-9a-f]+|[0-9]+)){0,3}")
+#: By whether TLS is used.
+_DEFAULT_PORTS = {False: 80, True: 443}
+#: URLs whose identity is remembered.
+_IDENTITIES = 8192
 
 
 class BadWorkerUrl(ValueError):
@@ -64,4 +77,69 @@ class Address:
         if any(character.isspace() or not character.isprintable() for character in url):
             raise BadWorkerUrl(f"{url!r} must not hold spaces or control characters")
         tls = parts.scheme == "https"
-        return cls(url, parts.hostname, port or (443 if tls else 80), tls, prefix, authority)
+        return cls(url, parts.hostname, port or _DEFAULT_PORTS[tls], tls, prefix, authority)
+
+    @property
+    def identity(self) -> str:
+        """The normal spelling of the URL (RFC 3986, section 6.2): the same for all spellings of it."""
+        host = _normal_host(self.host)
+        server = f"{'https' if self.tls else 'http'}://{f'[{host}]' if ':' in host else host}"
+        # A rank is recognised by the port before it.
+        if self.rank is not None or self.port != _DEFAULT_PORTS[self.tls]:
+            server = f"{server}:{self.port}"
+        rank = "" if self.rank is None else f"@{self.rank}"
+        return f"{server}{_normal_path(self.prefix.decode())}{rank}"
+
+
+@lru_cache(_IDENTITIES)
+def identity_of(url: str) -> str:
+    """Return the ``Address.identity`` of ``url``; a text that is no URL of a worker is its own identity."""
+    try:
+        return Address.parse(url).identity
+    except BadWorkerUrl:
+        return url
+
+
+def spellings_of(url: str, urls: Iterable[str]) -> list[str]:
+    """Return those of ``urls`` that are spellings of ``url``."""
+    identity = identity_of(url)
+    return [each for each in urls if identity_of(each) == identity]
+
+
+def _normal_host(host: str) -> str:
+    """Return an address as it is usually written, and a name as it is: connecting takes ``127.1``, too."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return _dotted(host)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def _dotted(host: str) -> str:
+    """Return the IPv4 address that the resolver reads in ``host`` (inet_addr in POSIX), else itself."""
+    if not _NUMBERS.fullmatch(host):
+        return host
+    try:
+        *first, last = (int(each, 8 if re.match("0[0-9]", each) else 0) for each in host.split("."))
+    except ValueError:
+        return host
+    if any(each > 255 for each in first) or last >= 256 ** (4 - len(first)):
+        return host
+    return str(ipaddress.IPv4Address(bytes(first) + last.to_bytes(4 - len(first))))
+
+
+def _normal_path(path: str) -> str:
+    """Return ``path`` without needless escapes, dot segments and slashes at its end."""
+    kept: list[str] = []
+    for segment in _ESCAPE.sub(_normal_escape, path).split("/")[1:]:
+        if segment == "..":
+            del kept[-1:]
+        elif segment != ".":
+            kept.append(segment)
+    return "".join(f"/{segment}" for segment in kept).rstrip("/")
+
+
+def _normal_escape(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if _UNRESERVED.fullmatch(character) else escape[0].upper()

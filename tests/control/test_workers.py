@@ -235,6 +235,26 @@ async def test_removed_worker_is_gone(method: str, path: str, status: int) -> No
             await becomes(of.gateway, worker.url, "ready")
 
 
+async def test_every_spelling_of_a_url_is_one_worker_in_every_call() -> None:
+    """Registered again, listed, named by a control call, cordoned, removed; the first spelling is shown."""
+    async with fleet("sglang") as of:
+        http, worker, port = of.gateway.client, of.worker(), of.worker().url.rpartition(":")[2]
+        mapped, short, slash = (
+            f"http://[::ffff:127.0.0.1]:{port}",
+            f"HTTP://127.1:0{port}",
+            worker.url + "/",
+        )
+        for url in (mapped, short, slash, f"http://2130706433:{port}/x/.."):
+            assert (await http.post("/workers", json={"url": url})).json()["url"] == worker.url
+        assert (await http.get(f"/workers/{quote(mapped, safe='')}")).json()["id"] == worker.id
+        assert (await http.post(f"/flush_cache?worker={quote(short, safe='')}")).status_code == 200
+        assert (await http.post(f"/workers/{short}/cordon")).json()["worker_id"] == worker.id
+        assert worker.state is WorkerState.CORDONED
+        removed = await http.post("/remove_worker", json={"url": mapped})
+        assert removed.json()["url"] == worker.url
+        assert of.gateway.app.fleet.workers == ()
+
+
 async def test_call_for_an_unknown_worker() -> None:
     """A 404; a 200 at the route whose clients take anything else for their own failure."""
     async with rig() as rigged:

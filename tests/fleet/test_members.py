@@ -185,3 +185,16 @@ async def test_memory_does_not_grow_with_the_workers_that_left() -> None:
     tombstones = sum(not entry.present for entry in entries)
     assert tombstones <= TOMBSTONES + TOMBSTONES_PER_WORKER
     assert len(entries) - tombstones <= len(members._cordons._departed) <= MAX_DEPARTED
+
+
+async def test_configured_worker_counts_once_however_it_is_spelled(caplog: pytest.LogCaptureFixture) -> None:
+    """A cordon of one spelling is one of the worker, and survives the record of another one."""
+    members, fleet, _ = made()
+    for url in ("http://a:80", "HTTP://A/", "http://a:81"):
+        members.pin(WorkerRecord(url))
+    assert urls(fleet) == ["http://a:80", "http://a:81"]
+    assert "HTTP://A/" in caplog.text
+    await members._cordons.write({("http://A", BY_OWNER): True})
+    members.keep_only([WorkerRecord("http://a/")])
+    assert CordonSource.OWNER in fleet.workers[0].cordons
+    assert members._cordons.of("http://a:080/") == {BY_OWNER}

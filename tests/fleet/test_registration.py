@@ -12,6 +12,7 @@ from gateway.fleet.members import FleetMembership
 from gateway.fleet.registration import Registration, UrlNotAllowed
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
+from gateway.fleet.worker import id_of
 from gateway.stores.base import ReadOnlyStore, Reset, StoreUnavailable
 from gateway.stores.last_writer_wins.map import Changes, Updates
 from gateway.stores.last_writer_wins.replication import no_peers
@@ -59,18 +60,41 @@ async def records(store: MemoryStore) -> Reset:
     return change
 
 
-@pytest.mark.parametrize(("url", "other"), [("http://a:1", "http://a:1/"), ("http://a:1/", "http://a:1")])
+@pytest.mark.parametrize(("url", "other"), [("http://a:80", "http://A/"), ("http://A/b/../", "http://a:080")])
 async def test_registered_worker_is_in_the_store_and_in_the_fleet_at_once(url: str, other: str) -> None:
-    """It is found with a slash at the end of its URL or without."""
+    """Its URL stays as spelled first; any spelling finds it, and registering that replaces its record."""
     registration, fleet, store, _ = desk()
     record = WorkerRecord(url)
     worker = await registration.add(record)
     assert fleet.workers == (worker,)
     assert await records(store) == Reset({url: record})
     assert {registration.find(key) for key in (worker.id, url, other)} == {worker}
-    await registration.remove(worker)
-    assert not list(fleet.workers)
-    assert await records(store) == Reset({})
+    assert await registration.add(WorkerRecord(other, model="m")) is worker
+    assert (fleet.workers, worker.url, worker.id) == ((worker,), url, id_of(url))
+    assert await records(store) == Reset({url: WorkerRecord(url, model="m")})
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_worker_is_removed_by_any_spelling_of_its_records(known: bool) -> None:
+    """Gateways of an older version wrote one for each, and another process may have done so just now."""
+    registration, fleet, store, members = desk()
+    for url in ("http://a:80/", "http://A"):
+        await store.put(WorkerRecord(url))
+        if known:
+            members.admit(WorkerRecord(url))
+    if (worker := registration.find("http://a")) is not None:
+        await registration.remove(worker)
+    else:
+        assert await registration.forget("http://a")
+    assert (fleet.workers, await records(store)) == ((), Reset({}))
+
+
+async def test_spelling_that_is_given_is_the_one_that_has_to_be_allowed() -> None:
+    registration, fleet, _, _ = desk("127.0.0.0/8")
+    await registration.add(WorkerRecord("http://127.0.0.1:1"))
+    with pytest.raises(UrlNotAllowed):
+        await registration.add(WorkerRecord("http://127.1:1"))
+    assert len(fleet.workers) == 1
 
 
 async def test_url_that_is_not_allowed_is_registered_nowhere() -> None:

@@ -241,6 +241,7 @@ class IdleConnection:
     """A connection that could carry another request."""
 
     closed = False
+    reply_head = None
 
     def recycle(self) -> bool:
         return True

@@ -11,7 +11,7 @@ import pytest
 from gateway.fleet.cordons import Cordons
 from gateway.fleet.members import FleetMembership
 from gateway.fleet.sync import StoreFollower
-from gateway.stores.base import Change, CordonsChanged, Reset
+from gateway.stores.base import Change, CordonsChanged, Gone, Put, Reset
 from gateway.stores.last_writer_wins.map import Updates, Versioned
 from gateway.stores.memory import MemoryStore
 from gateway.stores.record import WorkerRecord
@@ -106,3 +106,19 @@ async def test_fleet_is_unhealthy_from_a_failed_change_until_all_are_applied_aga
     assert members.applied == [[], [A.url]]
     await store.close()
     await asyncio.wait_for(running, 5)
+
+
+async def test_records_that_spell_one_url_differently_are_one_worker(members: Any) -> None:
+    """The first one counts until it is gone, and the worker leaves with the last one."""
+    first, second = WorkerRecord("http://a:1/"), WorkerRecord("HTTP://A:1")
+
+    class OlderStore(MemoryStore):
+        async def watch(self) -> AsyncGenerator[Change, None]:
+            yield Reset({first.url: first, second.url: second, B.url: B})
+            for change in (Put(second), Gone(first.url), Put(first), Gone(second.url), Gone(first.url)):
+                yield change
+
+    await StoreFollower(OlderStore()).run(members, members)
+    assert members.applied == [
+        [first.url, B.url], first.url, second.url, second.url, first.url, f"-{first.url}"
+    ]  # fmt: skip

@@ -48,6 +48,17 @@ class StoreContract:
         async with watching(store, first=True) as watched:
             assert watched.urls == {TWO.url, longer.url}
 
+    async def test_record_is_deleted_by_any_spelling_of_its_url(self, open_store: Open) -> None:
+        """So are all records of one worker: gateways of an older version wrote one for each spelling."""
+        store, spellings = open_store(), ("http://a", "http://a:80/", "HTTP://A")
+        for url in (*spellings, "http://a/b"):
+            await store.put(WorkerRecord(url))
+        async with watching(store, first=True) as watched:
+            await watched.until(lambda: len(watched.urls) == 4)
+            assert await store.delete("http://A:080//")
+            assert not await store.delete("http://a")
+            await watched.until(lambda: watched.urls == {"http://a/b"})
+
     async def test_every_watch_yields_all_changes_in_order(self, open_store: Open) -> None:
         """The same record again is no change. A watch that ends does not end the others."""
         store = open_store()
@@ -146,6 +157,20 @@ class SharedStoreContract(StoreContract):
             assert later.records == {}
         # Tombstones are kept for older entries that are written late.
         assert later.entries == {**entries(7, pause), **removed}
+
+    async def test_cordon_that_an_older_gateway_spelled_otherwise_gets_each_later_write(
+        self, open_store: Open
+    ) -> None:
+        """Or it would count again once the tombstone is gone."""
+        old, key = ("HTTP://A:80/", "held"), ("http://a", "held")
+        store, removed = open_store(), Versioned(8, "a", False)
+        async with watching(store, first=True) as watched:
+            await store.write_cordons({old: Versioned(7, "a", True)})
+            await watched.until(lambda: old in watched.cordons)
+            await store.write_cordons({key: removed})
+            await watched.until(lambda: old not in watched.cordons)
+        async with watching(open_store(), first=True) as later:
+            assert not later.cordons
 
     @pytest.mark.parametrize("present", [True, False])
     async def test_later_entry_counts_whichever_is_written_first(

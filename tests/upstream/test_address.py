@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.formats.contract import UpstreamRequest
-from gateway.upstream.address import Address, BadWorkerUrl
+from gateway.upstream.address import Address, BadWorkerUrl, identity_of
 from gateway.upstream.encode import encode_head
 from gateway.upstream.url_patterns import UrlPattern
 
@@ -65,6 +65,51 @@ def test_at_sign_that_names_no_rank_is_refused_and_not_repeated(url: str) -> Non
         Address.parse(url)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("identity", "spellings"),
+    [
+        (
+            "http://127.0.0.1:8501",
+            "http://127.0.0.1:8501/ http://127.0.0.1:8501// HTTP://127.0.0.1:08501 http://127.1:8501"
+            " http://2130706433:8501 http://0x7f.0.1:8501 http://0177.0.0.1:8501 http://[::ffff:127.0.0.1]:8501"
+            " http://[::FFFF:7f00:1]:8501 http://127.0.0.1:8501/. http://127.0.0.1:8501/a/..",
+        ),
+        ("http://worker", "http://worker:80 http://WORKER http://worker: http://worker:0080/"),
+        ("https://worker", "https://worker:443 HTTPS://Worker/./"),
+        (
+            "http://worker:1/a/~b",
+            "http://worker:1/a/%7eb/ http://worker:1/a/x/../~b http://worker:1/./a/%7Eb/%2e",
+        ),
+        ("http://worker:1/%2F", "http://worker:1/%2f"),
+        ("http://[2001:db8::1]:1", "http://[2001:DB8:0:0::1]:1/"),
+        ("http://worker:80@3", "http://worker:080@00003 HTTP://Worker:80/@3"),
+    ],
+)
+def test_every_spelling_of_a_url_has_one_identity(identity: str, spellings: str) -> None:
+    """It is a spelling itself."""
+    assert {identity_of(url) for url in (identity, *spellings.split())} == {identity}
+
+
+def test_different_urls_have_different_identities() -> None:
+    hosts = [
+        "worker",
+        "localhost",
+        "localhost.",
+        "127.0.0.1",
+        "127.0.0.2",
+        "0",
+        "127.0.0.256",
+        "[::1]",
+        "09.1",
+    ]
+    paths = ["", "/a", "/A", "/a//b", "/a%2Fb", "/a/b", "@1", "@2"]
+    urls = [f"{scheme}://{host}:1{path}" for scheme in ("http", "https") for host in hosts for path in paths]
+    assert (
+        len({identity_of(url) for url in [*urls, "http://worker", "https://worker", "no URL"]})
+        == len(urls) + 3
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ class Keys:
         root = prefix.rstrip("/")
         self._records = f"{root}/workers/".encode()
         self._cordons, self._tombstones = f"{root}/marks/".encode(), f"{root}/lifted/".encode()
-        #: The range of all keys, as fields of a request.
+        #: The range of the records' keys, and that of all keys, as fields of a request.
+        self.records = {"key": _text(self._records), "range_end": _text(self._records[:-1] + b"0")}
         self.all = {"key": _text(self._tombstones), "range_end": _text(self._records[:-1] + b"0")}
 
     def of(self, url: str) -> str:

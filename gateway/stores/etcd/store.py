@@ -30,7 +30,9 @@ from gateway.stores.feeds import Emit
 from gateway.stores.last_writer_wins.map import Key, Updates, Versioned
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
+from gateway.stores.spellings import under_all_spellings
 from gateway.stores.watched import WatchedStore
+from gateway.upstream.address import spellings_of
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class EtcdStore(WatchedStore):
         self._write_timeout = write_timeout
         self._renewals = Renewals()
         self._leased: dict[str, _LeasedRecord] = {}
+        #: The entries in etcd of cordons that gateways of an older version wrote under other spellings.
+        self._other_spellings: set[Key] = set()
         #: The lease of new tombstones, and until when it is used for them (monotonic time).
         self._tombstone_lease, self._tombstone_lease_until = "", float("-inf")
 
@@ -89,15 +93,26 @@ class EtcdStore(WatchedStore):
 
     async def delete(self, url: str) -> bool:
         """See Store."""
-        leased = self._leased.pop(url, None)
-        await self._renewals.stop(url)
+        leased = [self._leased.pop(each) for each in spellings_of(url, self._leased)]
+        for each in leased:
+            await self._renewals.stop(each.record.url)
         until = within(self._write_timeout)
-        key = {"key": self._keys.of(url)}
-        reply = await self._translated(self._client.call("/v3/kv/deleterange", key, until=until))
-        if leased is not None:
+        deleted = await self._translated(self._delete(url, until))
+        for each in leased:
             # A renewal that timed out may reach etcd later: without its lease it cannot write the record.
-            await self._revoke(leased, until)
-        return int(reply.get("deleted", 0)) > 0
+            await self._revoke(each, until)
+        return deleted
+
+    async def _delete(self, url: str, until: float) -> bool:
+        """Delete the keys of all spellings of ``url``; return False if there are none."""
+        keys = {**self._keys.records, "keys_only": True}
+        listed = await self._client.call("/v3/kv/range", keys, until=until)
+        urls = [self._keys.url(self._keys.decode(pair)[0]) for pair in listed.get("kvs", ())]
+        deleted = 0
+        for each in spellings_of(url, urls):
+            reply = await self._client.call("/v3/kv/deleterange", {"key": self._keys.of(each)}, until=until)
+            deleted += int(reply.get("deleted", 0))
+        return deleted > 0
 
     async def write_cordons(self, updates: Updates) -> None:
         """See Store."""
@@ -105,7 +120,8 @@ class EtcdStore(WatchedStore):
         lease = ""
         if not all(entry.present for entry in updates.values()):
             lease = await self._translated(self._lease_for_tombstones(until))
-        changes = [self._cordon_change(key, entry, lease) for key, entry in updates.items()]
+        every = under_all_spellings(updates, self._other_spellings)
+        changes = [self._cordon_change(key, entry, lease) for key, entry in every.items()]
         for start in range(0, len(changes), _MAX_OPERATIONS):
             await self._translated(self._transaction(changes[start : start + _MAX_OPERATIONS], until))
 
@@ -161,7 +177,7 @@ class EtcdStore(WatchedStore):
             self._status.connected()
             backoff.reset()
 
-        reader = WatchReader(self._client, self._keys, connected)
+        reader = WatchReader(self._client, self._keys, connected, self._other_spellings)
         while True:
             try:
                 await reader.read(emit)

@@ -22,6 +22,7 @@ from gateway.stores.etcd.wire import EtcdError, EtcdUnreachable
 from gateway.stores.feeds import Emit
 from gateway.stores.last_writer_wins.map import Key, Versioned, undated
 from gateway.stores.record import WorkerRecord
+from gateway.upstream.address import identity_of
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +38,18 @@ class PositionLost(Exception):
 
 
 class WatchReader:
-    """A reader of the records below ``keys`` for one watch. It calls ``connected`` when a watch has begun."""
+    """A reader of the records below ``keys`` for one watch. It calls ``connected`` when a watch has begun.
 
-    def __init__(self, client: EtcdClient, keys: Keys, connected: Callable[[], None]) -> None:
+    It adds to ``other_spellings`` the cordons whose URL is not in its normal spelling.
+    """
+
+    def __init__(
+        self, client: EtcdClient, keys: Keys, connected: Callable[[], None], other_spellings: set[Key]
+    ) -> None:
         self._client = client
         self._keys = keys
         self._connected = connected
+        self._other_spellings = other_spellings
         self._cluster = ""
         #: The first revision not seen yet; 0: the position is not known.
         self._next = 0
@@ -140,6 +147,8 @@ class WatchReader:
 
     def _cordon_key_changed(self, cordon: Key, present: bool, value: str | None) -> Iterator[Change]:
         """Handle a new value of one of the two keys of a reason; None: the key was deleted."""
+        if identity_of(cordon[0]) != cordon[0]:
+            self._other_spellings.add(cordon)
         values = self._cordons.setdefault(cordon, {})
         before = _entry(values)
         if value is None:

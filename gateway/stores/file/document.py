@@ -18,6 +18,8 @@ from typing import Any
 from gateway.stores.file.cordons import MEMBERS, members_of, read_cordons
 from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
+from gateway.stores.spellings import under_all_spellings
+from gateway.upstream.address import spellings_of
 
 _EXPIRES = "expires_at"
 
@@ -78,7 +80,7 @@ class Document:
 
     def write_cordons(self, updates: Updates) -> None:
         """Apply ``updates``; an entry counts if it is later than the one in the document."""
-        self._cordons.merge(updates)
+        self._cordons.merge(under_all_spellings(updates, self._cordons.snapshot()))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -111,9 +113,12 @@ class Document:
             members = {**entry.members, _EXPIRES: expires.isoformat()}
             self._entries[url] = Entry(entry.record, members, expires)
 
-    def delete(self, url: str) -> bool:
-        """Remove ``url``; return False if it is not in the document."""
-        return self._entries.pop(url, None) is not None
+    def delete(self, url: str) -> list[str]:
+        """Remove all spellings of ``url``; return those that were in the document."""
+        found = spellings_of(url, self._entries)
+        for each in found:
+            del self._entries[each]
+        return found
 
     def prune(self, now: datetime) -> None:
         """Remove the records that have expired."""

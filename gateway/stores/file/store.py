@@ -30,6 +30,7 @@ from gateway.stores.last_writer_wins.map import Updates
 from gateway.stores.record import WorkerRecord
 from gateway.stores.renewals import Renewals
 from gateway.stores.watched import WatchedStore
+from gateway.upstream.address import spellings_of
 
 #: Seconds between two polls of the file.
 POLL_INTERVAL = 0.2
@@ -78,11 +79,13 @@ class FileStore(WatchedStore):
 
     async def delete(self, url: str) -> bool:
         """See Store."""
-        self._expiring.pop(url, None)
-        await self._renewals.stop(url)
+        for each in spellings_of(url, self._expiring):
+            del self._expiring[each]
+            await self._renewals.stop(each)
         found = await self._write(lambda document: document.delete(url))
-        self._note_written(url, None)
-        return found
+        for each in {url, *found}:
+            self._note_written(each, None)
+        return bool(found)
 
     async def write_cordons(self, updates: Updates) -> None:
         """See Store."""
