@@ -16,9 +16,9 @@ from typing import Protocol
 
 from gateway.errors import GatewayError, Unauthorized
 from gateway.formats.contract import Headers
-from gateway.security.keys import Keys, bearer
+from gateway.security.keys import Keys, names_with_keys, tokens_of
 
-_MISSING = "a key is needed here, as the header 'Authorization: Bearer <key>'"
+_MISSING = "a key is needed here, as the header 'Authorization: Bearer <key>' or 'X-API-Key: <key>'"
 
 
 class AccessScope(StrEnum):
@@ -68,14 +68,13 @@ class Guard:
         return f"<Guard {guarded or 'open'}>"
 
     def admit(self, scope: AccessScope, headers: Headers) -> Headers:
-        """Return ``headers`` without the gateway's key: no worker must get it. Raises Unauthorized."""
+        """Return ``headers`` without the gateway's keys: no worker must get them. Raises Unauthorized."""
         known = self._known(headers)
         accepted = self._accepted[scope]
         if accepted and not any(source in known for source in accepted):
             self._refused(scope)
-            missing = bearer(headers) is None
-            raise Unauthorized(_MISSING if missing else "the key is not valid here")
-        return [line for line in headers if line[0] != b"authorization"] if known else headers
+            raise Unauthorized("the key is not valid here" if tokens_of(headers) else _MISSING)
+        return self._without_keys(headers)
 
     def admits(self, scope: AccessScope, headers: Headers) -> bool:
         """Return True if ``admit`` would admit the request."""
@@ -83,9 +82,14 @@ class Guard:
         return not accepted or any(source in known for source in accepted)
 
     def _known(self, headers: Headers) -> Sequence[Source]:
-        """Return the sources that contain the request's key. All are searched, to take the same time."""
-        token = bearer(headers)
-        return [] if token is None else [source for source in self._sources if source.keys.has(token)]
+        """Return the sources that contain a key of the request. All are searched, to take the same time."""
+        tokens = tokens_of(headers)
+        return [source for source in self._sources if any([source.keys.has(token) for token in tokens])]
+
+    def _without_keys(self, headers: Headers) -> Headers:
+        """Return ``headers`` without those that contain a key of the gateway, with all their lines."""
+        names = names_with_keys(headers, [source.keys for source in self._sources])
+        return [line for line in headers if line[0] not in names] if names else headers
 
 
 def challenge(error: GatewayError) -> list[tuple[bytes, bytes]]:

@@ -19,8 +19,8 @@ class Keys(Section):
     api_key: Key = setting(
         "DYN_API_KEY",
         None,
-        "Key that clients must send to inference routes, as a bearer token; if neither this nor the file is "
-        "set, no key is required",
+        "Key that clients must send to inference routes, as a bearer token or as X-API-Key; if neither this "
+        "nor the file is set, no key is required",
     )
     api_key_file: File = setting(
         "DYN_API_KEY_FILE",

@@ -10,10 +10,10 @@ import pytest
 from gateway.errors import Unauthorized
 from gateway.formats.contract import Headers
 from gateway.security.guard import AccessScope, Guard, challenge
-from gateway.security.keys import Keys, bearer
+from gateway.security.keys import Keys, bearer, names_with_keys
 from gateway.security.scopes import ScopeTable
 
-REST = [(b"host", b"g"), (b"x-api-key", b"api")]
+REST = [(b"host", b"g"), (b"x-api-key", b"engine")]
 
 
 @dataclass
@@ -51,7 +51,7 @@ def test_scopes_that_a_key_gives_access_to(guard: Guard, by: dict[str | None, st
 def test_refusal_is_counted_and_its_message_contains_no_key() -> None:
     refused: list[AccessScope] = []
     guard = Guard(API, ADMIN, refused=refused.append)
-    for headers, problem in ((_with(None), "a key is needed"), (_with("wrong"), "not valid here")):
+    for headers, problem in (([], "a key is needed"), (_with("wrong"), "not valid here")):
         with pytest.raises(Unauthorized, match=problem) as failure:
             guard.admit(AccessScope.INFERENCE, headers)
         assert failure.value.status == 401 and "wrong" not in failure.value.message
@@ -71,9 +71,32 @@ def test_key_of_the_gateway_is_removed_with_all_authorization_lines() -> None:
     assert Guard().admit(AccessScope.INFERENCE, _with("engine")) == _with("engine")
 
 
-def test_only_the_first_authorization_line_counts() -> None:
-    lines = [(b"authorization", b"Bearer wrong"), (b"authorization", b"Bearer api")]
+@pytest.mark.parametrize("name", [b"authorization", b"x-api-key", b"api-key"])
+def test_only_the_first_line_of_a_header_counts(name: bytes) -> None:
+    scheme = b"Bearer " if name == b"authorization" else b""
+    lines = [(name, scheme + b"wrong"), (name, scheme + b"api")]
     assert not Guard(API).admits(AccessScope.INFERENCE, lines)
+    assert Guard(API).admits(AccessScope.INFERENCE, lines[::-1])
+
+
+@pytest.mark.parametrize("name", [b"x-api-key", b"api-key"])
+def test_key_may_be_in_the_header_of_another_api_beside_a_key_of_the_engine(name: bytes) -> None:
+    lines = [(b"authorization", b"Bearer engine"), (name, b"api")]
+    assert Guard(API, ADMIN).admit(AccessScope.INFERENCE, lines) == lines[:1]
+    with pytest.raises(Unauthorized, match="not valid here"):
+        Guard(API, ADMIN).admit(AccessScope.CONTROL, lines)
+    assert not Guard(API).admits(AccessScope.INFERENCE, [(name, b"Bearer api")])
+    assert not Guard(API).admits(AccessScope.INFERENCE, [(b"x-goog-api-key", b"api"), (name, b"")])
+
+
+@pytest.mark.parametrize("value", [b"api", b"api2", b"admin", b"Bearer api", b"bearer   admin"])
+@pytest.mark.parametrize("name", [b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"cookie"])
+def test_no_header_with_a_key_of_the_gateway_is_left_on_any_route(name: bytes, value: bytes) -> None:
+    guard, lines = Guard(API, ADMIN), [*REST[:1], (name, b"engine"), (name, value)]
+    allowed = [(b"authorization", b"Bearer api")] if name != b"authorization" else []
+    assert guard.admit(AccessScope.OPEN, [*lines, *allowed]) == REST[:1]
+    kept = [*REST, (name, b"ap"), (name, b"Bearer apix"), (name, b"Basic api")]
+    assert guard.admit(AccessScope.OPEN, kept) == kept
 
 
 def test_changed_keys_are_valid_at_once() -> None:
@@ -143,3 +166,10 @@ def test_all_keys_are_compared_whichever_matches(monkeypatch: pytest.MonkeyPatch
 def test_token_of_a_request(value: bytes, token: bytes | None) -> None:
     assert bearer([(b"host", b"g"), (b"authorization", value)]) == token
     assert bearer([(b"x-api-key", value)]) is None
+
+
+def test_values_of_another_length_than_a_key_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request has many headers, and there may be a thousand keys."""
+    monkeypatch.setattr(Keys, "has", lambda *_: pytest.fail("compared"))
+    lines = [(b"host", b"gateway"), (b"user-agent", b"x" * 40), (b"x-empty", b"")]
+    assert not names_with_keys(lines, [API.keys, ADMIN.keys])

@@ -38,7 +38,7 @@ async def test_generate_route_requires_a_key_in_its_dialect(kind: str, stream: b
     """Without a valid key nothing reaches a worker; a valid one is not forwarded."""
     async with SimServer(kind, SimConfig()) as sim, rig(sim.url, **BOTH) as gateway:
         path, body = KINDS[kind], body_of(kind, 3, stream)
-        for headers in ({}, _bearer("wrong"), {"authorization": API}, {"x-api-key": API}):
+        for headers in ({}, _bearer("wrong"), {"authorization": API}, {"x-goog-api-key": API}):
             refused = await gateway.client.post(path, json=body, headers=headers)
             assert refused.status_code == 401
             assert refused.headers["www-authenticate"] == "Bearer"
@@ -48,9 +48,13 @@ async def test_generate_route_requires_a_key_in_its_dialect(kind: str, stream: b
                 assert (error["type"], error["code"]) == ("AuthenticationError", 401)
         assert not generates(sim)
         for key in (API, ADMIN):
-            assert (await gateway.client.post(path, json=body, headers=_bearer(key))).status_code == 200
-        assert len(generates(sim)) == 2
-        assert all(b"authorization" not in dict(arrival.headers) for arrival in generates(sim))
+            for headers in (_bearer(key), {"x-api-key": key}, {"api-key": key, **_bearer("of-the-engine")}):
+                headers |= {"x-goog-api-key": ADMIN}
+                assert (await gateway.client.post(path, json=body, headers=headers)).status_code == 200
+        assert len(generates(sim)) == 6
+        sent = [value for arrival in generates(sim) for _, value in arrival.headers]
+        assert sent.count(b"Bearer of-the-engine") == 2
+        assert not any(key.encode() in value for value in sent for key in (API, ADMIN))
 
 
 async def test_request_is_refused_before_its_body_is_read_and_the_connection_stays_open() -> None:
@@ -123,10 +127,12 @@ async def test_admin_key_alone_leaves_inference_open_and_forwards_other_keys() -
         for key in ("of-the-engine", ADMIN):
             reply = await gateway.client.post("/generate", json=body_of("sglang"), headers=_bearer(key))
             assert reply.status_code == 200
-        assert (await gateway.client.post("/flush_cache", headers=_bearer(ADMIN))).status_code == 200
+        both = {**_bearer(ADMIN), "x-api-key": ADMIN}
+        assert (await gateway.client.post("/flush_cache", headers=both)).status_code == 200
         sent = [*generates(sim), *(one for one in sim.all_requests if one.target == b"/flush_cache")]
         keys = [dict(arrival.headers).get(b"authorization") for arrival in sent]
         assert keys == [b"Bearer of-the-engine", None, None]
+        assert all(ADMIN.encode() not in value for arrival in sent for _, value in arrival.headers)
 
 
 async def test_abort_by_id_requires_an_api_key_and_of_all_an_admin_key() -> None:
