@@ -17,6 +17,8 @@ from gateway.formats.worker_contract import WorkerInfo
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
+#: Values that Python's ``json`` reads, and that are no standard JSON or are out of the range of a float.
+LOOSE_JSON = (b"NaN", b"-Infinity", b"1e400", rb'"\ud800"', b'"\xed\xa0\x80"')
 HEX = "0123456789abcdef0123456789abcdef"
 PRIVATE = Ids(("job-1",), (HEX,))
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]

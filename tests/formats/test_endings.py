@@ -76,7 +76,7 @@ OWN: dict[str, dict[str, tuple[dict[str, Any], int, Headers, bytes, Ending, int 
         "client abort": (STREAM, 200, EVENTS, event(2, abort(None)) + DONE, Ending.CLIENT_ABORT, None),
         "engine abort": (STREAM, 200, EVENTS, event(0, abort(500)) + DONE, Ending.ENGINE_ABORT, 500),
         "last event not closed": (STREAM, 200, EVENTS, event(2, "stop")[:-2], Ending.INCOMPLETE, None),
-        "not a number": (STREAM, 200, EVENTS, b'data: {"x":NaN}\n\n', Ending.MALFORMED, None),
+        "not a number": (STREAM, 200, EVENTS, b'data: {"x":NaN}\n\n' + event(2, "stop"), Ending.STOP, None),
         "one of two": (TWO, 200, EVENTS, event(1, "stop", index=0) + DONE, Ending.INCOMPLETE, None),
         "refused one of two": (TWO, 200, EVENTS, event(0, abort(503), index=0), Ending.INCOMPLETE, 503),
         "events not asked for": (UNARY, 200, EVENTS, event(2, "stop"), Ending.STOP, None),

@@ -52,7 +52,9 @@ EVENTS = {
         '{"error":{"message":"in /usr/lib/b.py","code":503}}',
         '{"meta_info":[1,2,3],"text":"an odd one, which is passed on as it is"}',
         "[1,2,3]",
-        '{"text":NaN}',
+        '{"text":NaN,USUAL}',
+        '{"text":1e400,"x":"\\ud800",USUAL}',
+        '{"text":Nan,USUAL}',
     ],
     "vllm": [
         '{"request_id":"generate-tokens-ID","choices":[{"index":0,"token_ids":[1,2],"finish_reason":null}]}',
@@ -60,6 +62,7 @@ EVENTS = {
         '{"choices":[],"usage":{"completion_tokens":9},"routing_data":{"a":[1]},"y":1}',
         '{"error":{"message":"in /usr/lib/b.py","code":500}}',
         '{"choices":[{"index":"x","token_ids":7,"finish_reason":9}],"logprobs":[NaN,-Infinity]}',
+        '{"choices":[{"index":0,"token_ids":[1,2]}],"x":"\\ud800"}',
         '{"choices":{"index":0},"usage":[1,2,3]}',
         '"a text"',
     ],

@@ -13,7 +13,7 @@ from gateway.formats.contract import ReplyFacts
 from gateway.testing.drive import drive
 from tests.formats.dialects import BOTH, DIALECTS, Dialect
 from tests.formats.sglang import support as sglang
-from tests.formats.support import DONE, HEX, PRIVATE, compact
+from tests.formats.support import DONE, HEX, LOOSE_JSON, PRIVATE, compact
 from tests.formats.vllm.support import chunk
 
 SGLANG, VLLM = DIALECTS.values()
@@ -101,6 +101,18 @@ ODD: dict[str, list[dict[str, Any]]] = {
 def test_object_of_a_surprising_shape_is_relayed(dialect: Dialect) -> None:
     for found in ODD[dialect.name]:
         facts_of(dialect, b"data: %b\n\n" % compact(found))
+
+
+@BOTH
+@pytest.mark.parametrize("value", LOOSE_JSON)
+def test_event_that_only_pythons_json_reads_is_relayed_and_counted(dialect: Dialect, value: bytes) -> None:
+    """A server that writes with it sends NaN for a log probability; the generation is not lost for that."""
+    life = [event.replace(b"{", b'{"x":[%b,"y"],' % value, 1) for event in dialect.life]
+    facts = facts_of(dialect, *life)
+    assert (facts.tokens, facts.finish_reasons, facts.terminal) == (3, ["stop"], True)
+    refused = dialect.reading()
+    event = b'data: {"error":{"message":"m","x":%b,"code":400}}\n\n' % value
+    assert (refused.feed(event), refused.facts.error_status) == (event, 400)
 
 
 def test_unusual_types_do_not_hide_other_members() -> None:

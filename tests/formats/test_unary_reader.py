@@ -18,7 +18,7 @@ from gateway.testing.drive import drive
 from tests.formats.dialects import DIALECTS
 from tests.formats.sglang.support import document
 from tests.formats.sglang.support import reading as reading_sglang
-from tests.formats.support import HEX, PRIVATE, compact, pieces
+from tests.formats.support import HEX, LOOSE_JSON, PRIVATE, compact, pieces
 
 SAME = Ids(("job-1",), ("job-1",))
 #: Text that looks like the members searched for.
@@ -122,6 +122,18 @@ def with_public_ids(body: bytes) -> bytes:
 )
 def test_reply_that_is_no_document_is_malformed(engine: str, body: bytes) -> None:
     assert drive(reading(engine), [body]).failure is UpstreamMalformed
+
+
+@pytest.mark.parametrize(("engine", "make"), [("sglang", of_sglang), ("vllm", of_vllm)])
+@pytest.mark.parametrize("value", LOOSE_JSON)
+@pytest.mark.parametrize("pad", [0, BUFFER_LIMIT])
+def test_reply_that_only_pythons_json_reads_is_relayed_and_counted(
+    engine: str, make: Any, value: bytes, pad: int
+) -> None:
+    reply = make(pad).replace(b"{", b'{"x":[%b,"y"],' % value, 1)
+    outcome = drive(reading(engine), [reply])
+    assert (outcome.out, outcome.failure) == (reply, None)
+    assert outcome.facts == drive(reading(engine), [make(pad)]).facts
 
 
 @pytest.mark.parametrize(

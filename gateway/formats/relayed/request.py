@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
 from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.headers import media_type
+from gateway.formats.json.loose import plain_json
 from gateway.formats.json.steps import MemberSpans, Steps, members, raw, starts_as_object
 from gateway.formats.json.windows import Span
 
@@ -72,10 +74,10 @@ class Request:
 def parse(body: bytes, headers: Headers) -> Request:
     """Read a request. Raises nothing: a body that cannot be read names no model and no id."""
     if _readable(body, headers):
-        try:
-            return _read(_decode_fields(body), body, headers)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            pass
+        # The copy is for engines that read a body with Python's json.
+        for reading in (bytes, plain_json):
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                return _read(_decode_fields(reading(body)), body, headers)
     return _read(_BodyFields(), body, headers)
 
 

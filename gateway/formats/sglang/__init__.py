@@ -7,7 +7,7 @@ reading of requests and replies, which these modules do.
   (validation, and what routing may know), ``large_body`` (the same in steps), ``vocabulary``, ``hints``.
 * A reply: ``reader`` (the choice of a reader, and the one for streams), ``unary``, ``large_event`` (one event
   in steps), ``reply`` (structs), ``tally`` (facts), ``ending``, ``ids``, ``errors``, ``error_paths``,
-  ``stream_mode`` and ``mode_conversion``, ``raw_members``; the package ``join``.
+  ``stream_mode``, ``mode_conversion`` and ``not_finite``, ``raw_members``; the package ``join``.
 * A worker: ``upstream`` (requests and aborts), ``routes``, ``probes``, ``load``.
 * ``options`` are the settings of this format, ``schema`` its documentation.
 """

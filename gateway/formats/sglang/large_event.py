@@ -99,10 +99,14 @@ def _without(text: bytes, span: Span, cuts: Sequence[Span]) -> bytes:
 
 
 def _found(text: bytes, span: Span) -> Generator[None, None, Summary]:
-    """Return the summary of the JSON object at ``span``. Raises UpstreamMalformed."""
+    """Return the summary of the JSON object at ``span``: all of it if msgspec cannot read it, as Python's
+    ``json`` reads more. Raises UpstreamMalformed.
+    """
     try:
         return (yield from summarize(text, span, SHAPE, cut=routing_data.NAME))
     except msgspec.ValidationError as error:
         raise UpstreamMalformed("The worker sent a reply of an unknown shape.", cause=error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Summary(text[slice(*span)], (), None)
+    except RecursionError as error:
         raise UpstreamMalformed("The worker sent a reply that is not valid JSON.", cause=error) from error

@@ -17,6 +17,7 @@ from gateway.errors import UpstreamMalformed
 from gateway.formats.sglang.join.merged_object import Appended
 from gateway.formats.sglang.join.merged_sample import MergedSample, index_of, is_echo
 from gateway.formats.sglang.join.rules import META, TOP, MergeRule
+from gateway.formats.sglang.not_finite import from_finite, has_not_finite, to_finite
 from gateway.formats.sglang.raw_members import NULL, Members, RawEvent, count, object_parts, parse_raw_event
 from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL, StreamMode, count_ids
 
@@ -37,8 +38,24 @@ def converter(wanted: str, declared: str | None) -> Converter | None:
     if declared == wanted:
         return None
     if wanted == CUMULATIVE:
-        return ToCumulative(StreamMode(declared))
-    return ToIncremental(StreamMode(declared)) if wanted == INCREMENTAL else None
+        return FiniteConverter(ToCumulative(StreamMode(declared)))
+    return FiniteConverter(ToIncremental(StreamMode(declared))) if wanted == INCREMENTAL else None
+
+
+class FiniteConverter:
+    """A converter that shows ``inner`` numbers in place of NaN and Infinity."""
+
+    def __init__(self, inner: Converter) -> None:
+        self._inner = inner
+        #: True once there was one, as a cumulative event repeats it.
+        self._replaced = False
+
+    def convert(self, event: bytes, document: bytes) -> bytes:
+        if has_not_finite(document):
+            self._replaced = True
+            document = to_finite(document)
+        converted = self._inner.convert(event, document)
+        return from_finite(converted) if self._replaced and converted is not event else converted
 
 
 class ToCumulative:

@@ -4,11 +4,13 @@ Owns: which members of a reply mean what (SGLang 0.5.22). Must never enter: fram
 they are relayed.
 
 A document is decoded into typed structs first and, if one of the few members that are read has an unusual
-type, generically: an unusual reply is relayed, only one that is no JSON is not.
+type, or the text is JSON to Python's ``json`` only (NaN, Infinity, unpaired surrogates), generically: an
+unusual reply is relayed, only one that is no JSON is not.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -23,7 +25,6 @@ _NOTHING = Meta()
 
 _decode = msgspec.json.Decoder(Document).decode
 _decode_list = msgspec.json.Decoder(list[Document]).decode
-_decode_any = msgspec.json.Decoder().decode
 
 
 class Tally:
@@ -174,8 +175,8 @@ def _documents(data: bytes) -> list[Document]:
 
 def _generic(data: bytes, kind: Any) -> Any:
     try:
-        document = _decode_any(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise UpstreamMalformed("The worker sent a reply that is not valid JSON.", cause=error) from error
     if not isinstance(document, kind):
         raise UpstreamMalformed("The worker sent a reply of an unknown shape.")
@@ -190,7 +191,7 @@ def _unusual(document: Any) -> Document:
     return Document(
         meta_info=_unusual_meta(document.get("meta_info")),
         index=_integer(document.get("index")),
-        error=ABSENT if error is None else msgspec.Raw(msgspec.json.encode(error)),
+        error=ABSENT if error is None else msgspec.Raw(json.dumps(error).encode()),
         routing_data=NULL if routing_data.NAME in document else ABSENT,
     )
 
@@ -222,8 +223,8 @@ def _integer(value: Any) -> int | None:
 def _code(error: msgspec.Raw) -> int:
     """Return the status that an engine's error object names, 500 if it names none."""
     try:
-        detail = _decode_any(error)
-    except (msgspec.DecodeError, RecursionError):
+        detail = json.loads(bytes(error))
+    except (ValueError, RecursionError):
         return 500  # a number of thousands of digits, or too deep a nesting
     code = _integer(detail.get("code")) if isinstance(detail, dict) else None
     return code if code is not None and 400 <= code <= 599 else 500

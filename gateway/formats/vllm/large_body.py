@@ -12,8 +12,8 @@ from io import BytesIO
 
 import msgspec
 
-from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers
+from gateway.formats.json.loose import REPAIR_LIMIT
 from gateway.formats.json.steps import (
     STEPWISE_SIZE,
     MemberSpans,
@@ -25,13 +25,13 @@ from gateway.formats.json.steps import (
 )
 from gateway.formats.json.windows import Span, pieces
 from gateway.formats.vllm import projection
-from gateway.formats.vllm.lenient import NOT_TEXT, REPAIR_LIMIT
 from gateway.formats.vllm.projection import (
     check_ids,
     convert_fields,
     ids_of,
     not_an_object,
     not_json,
+    not_text,
     request_of,
     too_deep,
 )
@@ -106,7 +106,7 @@ def _transcoded(body: bytes, encoding: str) -> Steps[bytes]:
             text.write(piece.encode("utf-8", "replace"))
             yield
     except UnicodeDecodeError as error:
-        raise InvalidRequest(NOT_TEXT, cause=error) from error
+        raise not_text(error) from error
     return text.getvalue()
 
 

@@ -14,7 +14,6 @@ import msgspec
 from gateway.errors import UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.contract import ReplyFacts
-from gateway.formats.json.windows import place_of
 from gateway.formats.large_event import (
     OutputSteps,
     Shape,
@@ -32,9 +31,6 @@ from gateway.formats.vllm.reply import Choice, Chunk, any_object, error_status
 
 _CHOICE: Shape = MappingProxyType(dict.fromkeys(Choice.__struct_fields__))
 SHAPE: Shape = MappingProxyType({**dict.fromkeys(Chunk.__struct_fields__), "choices": _CHOICE})
-#: The first characters of NaN and Infinity, which are not JSON, but which this engine may write.
-_NOT_FINITE = (b"N", b"I")
-
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
@@ -88,11 +84,11 @@ def _noted(
         chunk = _chunk(found.text)
     except msgspec.ValidationError as error:
         raise UpstreamMalformed("The worker sent JSON that is not an object", cause=error) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        position = place_of(error)
-        if text[position : position + 1] not in _NOT_FINITE:
-            raise UpstreamMalformed("The worker sent something that is not JSON", cause=error) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        # Python's json reads more: NaN, Infinity, unpaired surrogates.
         chunk = Chunk.of(any_object(text[slice(*span)]))
+    except RecursionError as error:
+        raise UpstreamMalformed("The worker sent something that is not JSON", cause=error) from error
     if found is not None and found.value is not None:
         routing_data.note(found.value, facts)
     note(b"", chunk)

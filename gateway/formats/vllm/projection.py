@@ -19,10 +19,11 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.json.ids import STAND_IN, cut_ids
+from gateway.formats.json.loose import plain_json
 from gateway.formats.json.windows import Span
 from gateway.formats.routing_hints import Hints, ImageSpan
 from gateway.formats.vllm.ids import fits_header
-from gateway.formats.vllm.lenient import check_utf8, count_items, flag, integer, plain_json
+from gateway.formats.vllm.lenient import check_utf8, count_items, flag, integer
 from gateway.formats.vllm.multimodal import image_spans
 from gateway.formats.vllm.request import Body, Request, Sampling, UntypedBody, UntypedSampling
 
@@ -53,7 +54,7 @@ def parse(body: bytes, headers: Headers) -> Request:
         start, end = cut.span
         fields.token_ids = msgspec.Raw(memoryview(body)[start:end])
         return request_of(fields, body, headers, cut.ids)
-    fields = _typed_fields(body) or _converted_fields(plain_json(body))
+    fields = _typed_fields(body) or _converted_fields(body)
     return request_of(fields, body, headers, count_items(fields.token_ids))
 
 
@@ -181,7 +182,9 @@ def _converted_fields(body: bytes) -> Body:
     standard.
     """
     try:
-        loose = _ANY_BODY.decode(body)
+        loose = _ANY_BODY.decode(plain_json(body))
+    except UnicodeDecodeError as error:
+        raise not_text(error) from error
     except msgspec.ValidationError as error:
         raise not_an_object(error) from error
     except msgspec.DecodeError as error:
@@ -216,6 +219,10 @@ def _decoded(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
         return decoder.decode(raw)
     except msgspec.MsgspecError:
         return None
+
+
+def not_text(cause: UnicodeDecodeError) -> InvalidRequest:
+    return InvalidRequest("The body is not valid UTF-8 text", cause=cause)
 
 
 def not_an_object(cause: BaseException | None = None) -> InvalidRequest:

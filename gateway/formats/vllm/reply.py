@@ -103,9 +103,11 @@ class UnaryReply(msgspec.Struct):
 
 
 def any_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object in ``data``. Raises UpstreamMalformed if there is none."""
+    """Return the JSON object in ``data``, as Python's ``json`` reads it. Raises UpstreamMalformed if there is
+    none.
+    """
     try:
-        found = json.loads(data.decode())
+        found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UpstreamMalformed("The worker sent something that is not JSON", cause=error) from error
     if not isinstance(found, dict):

@@ -33,6 +33,10 @@ WORKER = ModelWorker(WorkerInfo("e", "a", True), b"/base", None)
         (b'{"model":null}', [JSON, (b"x-model", b"h")], "h"),
         (b'{"model":7}', [JSON], None),
         (b"--form-data", [(b"content-type", b"multipart/form-data"), (b"x-model", b" h ")], "h"),
+        # As engines read it that use Python's json.
+        (b'\xef\xbb\xbf{"model":"m","temperature":NaN}', [JSON], "m"),
+        ('{"model":"m"}'.encode("utf-16"), [JSON], "m"),
+        (b'{"model":"m","user":"\\ud800"}', [JSON], "m"),
         (b"[" * 100_000, [JSON], None),
         (b"", [(b"x-model", b"\xff")], None),
     ],

@@ -49,6 +49,19 @@ def converted(stream: bytes, wanted: str, declared: str | None = None, **more: A
     return outcome.out
 
 
+def with_words(stream: bytes) -> bytes:
+    for value, word in ((b"-1.0", b"NaN"), (b"-3.0", b"-Infinity"), (b'"]"', b'"NaN 0E0"')):
+        assert value in stream
+        stream = stream.replace(value, word)
+    return stream
+
+
+@pytest.mark.parametrize(("sent", "wanted"), PAIRS)
+def test_numbers_that_only_pythons_json_reads_survive(sent: str, wanted: str) -> None:
+    stream = events(SHAPES[sent](*STATES))
+    assert converted(with_words(stream), wanted) == with_words(converted(stream, wanted))
+
+
 @pytest.mark.parametrize(("sent", "wanted"), PAIRS)
 @pytest.mark.parametrize("result", [True, False])
 def test_stream_becomes_one_of_the_other_mode(sent: str, wanted: str, result: bool) -> None:

@@ -112,6 +112,21 @@ def test_harmful_body_is_refused_with_its_field_and_rule(rule: str | None, param
 @pytest.mark.parametrize(
     "body",
     [
+        b'\xef\xbb\xbf{"input_ids":[1]}',
+        '{"input_ids":[1]}'.encode("utf-16"),
+        '{"input_ids":[1]}'.encode("utf-32"),
+        b'{"input_ids":[1],"x":NaN}',
+        b'{"text":"\\ud800"}',
+    ],
+)
+def test_text_that_the_engine_does_not_read_either_is_refused(body: bytes) -> None:
+    """SGLang 0.5.22 reads a body with orjson, which knows standard JSON in UTF-8 only."""
+    assert "JSON" in refusal(body).message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
         b'{"input_ids":[0,-0]}',
         b'{"input_ids":[]}',
         b'{"input_ids":[[1],[]],"session_params":{"id":"s"}}',

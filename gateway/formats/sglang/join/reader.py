@@ -16,6 +16,7 @@ from gateway.formats.sglang.error_paths import ErrorPathCutter
 from gateway.formats.sglang.errors import without_stream
 from gateway.formats.sglang.join.event_decoder import EventDecoder
 from gateway.formats.sglang.join.merged_sample import MergedSample, index_of
+from gateway.formats.sglang.not_finite import from_finite, has_not_finite, to_finite
 from gateway.formats.sglang.raw_members import NULL, parse_raw_event
 from gateway.formats.sglang.stream_mode import StreamMode
 from gateway.formats.sglang.tally import Tally
@@ -53,6 +54,8 @@ class JoinReader:
         self._decoder: EventDecoder | None = None
         self._samples: dict[int, MergedSample] = {}
         self._closed = False
+        #: True if an event had NaN or Infinity.
+        self._replaced = False
 
     def feed(self, data: bytes) -> bytes:
         if self._closed:
@@ -69,6 +72,8 @@ class JoinReader:
         if not self.facts.terminal:
             raise UpstreamIncomplete("The worker's stream ended before the generation did.")
         reply = self._refusal or self._joined()
+        if self._replaced:
+            reply = from_finite(reply)
         self.facts.ending = ending_of(self.facts, error_event=self._tally.error_event)
         self._samples.clear()
         return reply if self._id_mapping is None else self._id_mapping.map(reply)
@@ -112,6 +117,9 @@ class JoinReader:
         return True
 
     def _read(self, document: bytes) -> None:
+        if has_not_finite(document):
+            self._replaced = True
+            document = to_finite(document)
         event = parse_raw_event(document)
         failure = self._tally.event(document)
         if failure is not None and not self._refusal:
