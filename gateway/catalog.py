@@ -56,7 +56,10 @@ class Endpoint:
         """Return the endpoint for the requests of one method and path."""
         if not isinstance(self.format, RelayedFormat):
             return self
-        return replace(self, format=replace(self.format, method=method, path=path))
+        resource = None
+        if self.is_pattern:
+            resource = path.split("/")[self.path.split("/").index("*")]
+        return replace(self, format=replace(self.format, method=method, path=path, resource=resource))
 
 
 class EndpointEntry(NamedTuple):
@@ -181,7 +184,9 @@ def relays(
     for path, (methods, names) in routes.items():
         hosts = tuple(formats[name] for name in names)
         capabilities = ANY_OF.join(host.capability for host in hosts)
-        format = _configured(RelayedFormat(path, capabilities, hosts=hosts), chosen)
+        # What is created at a path with further ones below it is referred to there.
+        creates = f"{path}/*" in routes or any(path in host.routes.creating for host in hosts)
+        format = _configured(RelayedFormat(path, capabilities, hosts=hosts, creates=creates), chosen)
         # As NVIDIA Dynamo names them where it has them: chat_completions, embeddings.
         operation = path.strip("/").removeprefix("v1/").replace("/", "_")
         found.append(Endpoint(path, methods, format, operation))

@@ -210,6 +210,11 @@ class Worker:
             view = self._views[format_name] = View(self.address.prefix, self.authorization, info)
         return view
 
+    def model(self, capability: str) -> str | None:
+        """Return the base model that it serves as ``capability``; None: it reports none, or serves none."""
+        info = self.offers(capability)
+        return None if info is None else next(iter(info.models), self.record.model)
+
     def offers(self, capability: str) -> WorkerInfo | None:
         """Return its info for ``capability``; None if it cannot serve that."""
         for info in self.infos.values():

@@ -59,7 +59,8 @@ class Projection(NamedTuple):
     member stands, its comma included, if parsing has found it. ``prompt_tokens`` is the number of prompt
     token ids, None if the prompt is text or embeddings. ``max_tokens`` is the client's limit, None if it set
     none. ``model`` is None if the body names none. ``samples`` is the number of replies (prompts times n).
-    ``hints`` computes what only a routing policy may need, at each call.
+    ``hints`` computes what only a routing policy may need, at each call. ``resource`` is the id of something
+    that one worker created and only that one has, such as a response; None: it refers to nothing.
 
     A tuple, because one is made per request and no other immutable record is made faster.
     """
@@ -74,6 +75,7 @@ class Projection(NamedTuple):
     samples: int = 1
     hints: Callable[[], Hints] = Hints
     id_cuts: Sequence[tuple[int, int]] | None = None
+    resource: str | None = None
 
 
 class WorkerView(Protocol):
@@ -150,6 +152,8 @@ class ReplyFacts:
     200 (an error event, or an abort with a status), else None. ``routing_data`` is what a router behind the
     worker's URL reported about its own choice; it is removed from the payload.
 
+    ``created`` is the id of what the worker created by this reply, for requests that refer to it.
+
     ``steps`` is set by a ``feed`` that returned nothing because the work takes long. It must be run to its
     end, a few milliseconds at a time, before the next ``feed``. Each value it yields is sent on (None:
     nothing); it raises what ``feed`` raises.
@@ -166,6 +170,7 @@ class ReplyFacts:
     error_status: int | None = None
     ending: Ending | None = None
     routing_data: Mapping[str, Any] | None = None
+    created: str | None = None
     steps: Generator[bytes | None, None, None] | None = None
 
 

@@ -109,7 +109,8 @@ class Routes:
     are its HTTP methods. ``aborts`` are the paths of its clients' abort calls. ``control`` are its control
     calls. ``loads`` are paths whose GET reports the load; the answers of all workers are merged. ``relayed``
     are other inference routes, forwarded to one worker without inspection, as ``RelayedRoute.parse`` takes
-    them.
+    them. ``creating`` are those of their paths whose replies name what the worker created, besides paths with
+    further ones below them.
     """
 
     path: str | None = None
@@ -118,6 +119,7 @@ class Routes:
     control: tuple[ControlCall, ...] = ()
     loads: tuple[str, ...] = ()
     relayed: tuple[str, ...] = ()
+    creating: tuple[str, ...] = ()
 
     def fixed_paths(self) -> Iterator[str]:
         """Yield the paths that cannot be configured."""

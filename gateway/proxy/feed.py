@@ -42,6 +42,8 @@ async def feed(live: LiveExchange) -> bytes:  # noqa: C901 - runs for every read
         out = inspect(data)
         if facts.tokens != record.tokens:
             live.update_tokens(facts.tokens)
+        if facts.created is not None:
+            live.note_created(attempt)
         if out:
             if connection.exhausted:
                 return out

@@ -153,7 +153,15 @@ class LiveExchange:
         capability, model = self.format.capability, self.projection.model
         if queue.waiting and not self._queued_until and queue.has_earlier(capability, model):
             raise Overloaded("other requests are queued for a worker; please try again")
-        worker = fleet.lease(capability, model, tried, self.routing_key)
+        creator = None
+        if self.projection.resource is not None:
+            creator = self.services.resources.creator(self.projection.resource, time.monotonic())
+        if creator is None:
+            worker = fleet.lease(capability, model, tried, self.routing_key)
+        else:
+            # No other worker has it. Its model need not be named, as it is that of its creator.
+            others = tried.keys() | set(fleet.usable(capability)) - {creator}
+            worker = fleet.lease(capability, model or creator.model(capability), others)
         info = worker.offers(capability)
         models = models_of(worker, info) if info is not None else ()
         record.worker = worker.url
@@ -216,6 +224,13 @@ class LiveExchange:
                 self.attempt.worker.vitals.last_reply_at = now
             if tokens <= _LARGEST_COUNT:
                 self.record.update_tokens(tokens, now)
+
+    def note_created(self, attempt: Attempt) -> None:
+        """Remember that the worker has what its reply has just named."""
+        facts = attempt.reader.facts
+        if (id := facts.created) is not None:
+            facts.created = None
+            self.services.resources.add(id, attempt.worker, attempt.incarnation, time.monotonic())
 
     def public_id_line(self) -> list[tuple[bytes, bytes]]:
         """Return ``x-request-id`` with the id the client knows; [] if a header cannot hold exactly that."""
@@ -300,6 +315,8 @@ class LiveExchange:
         attempt.reusable = False  # unless all of the facts can be read
         facts = attempt.reader.facts
         _note(self.record, facts)
+        if facts.created is not None:
+            self.note_created(attempt)
         status = facts.error_status
         if status in BUSY_STATUSES:
             self.services.health.report_busy(attempt.worker, status or 0, None)

@@ -16,6 +16,7 @@ from gateway.proxy.body_release import BodyRelease
 from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.query_of_death import QueryOfDeathGuard
+from gateway.proxy.resources import Resources
 from gateway.security.guard import Guard
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
@@ -46,6 +47,7 @@ class Services:
     queue: Queue
     health: Health
     body_release: BodyRelease
+    resources: Resources
     # 7 feed
     sse_comment_interval: float | None
     # 9 release

@@ -39,6 +39,7 @@ from gateway.proxy.handler import GenerateHandler
 from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.query_of_death import QueryOfDeathGuard
+from gateway.proxy.resources import Resources
 from gateway.proxy.services import Services
 from gateway.routing.policy import POLICIES
 from gateway.routing.rendezvous import RendezvousAffinity
@@ -203,6 +204,7 @@ def make_services(
         ),
         health=Health(fleet, formats, settings.probe_interval_secs, on_unreachable=cordons.on_unreachable),
         body_release=BodyRelease(),
+        resources=Resources(),
         sse_comment_interval=None if interval is None else interval / 1000,
         aborter=Aborter(in_flight),
         metrics=metrics,

@@ -52,7 +52,7 @@ class RelayedFormat(BaseFormat[Request]):
     ``capability`` is what a worker must offer; of several, separated by ``|``, any one. ``hosts`` are the
     formats of its workers. ``passthrough_engine_errors``: file paths stay in errors of engines.
     ``event_limit`` is the size of the largest event of a stream, in bytes. ``method`` is that of its
-    requests.
+    requests, ``resource`` the id in their path. ``creates``: a reply names what the request created.
     """
 
     path: str
@@ -61,6 +61,8 @@ class RelayedFormat(BaseFormat[Request]):
     event_limit: int = DEFAULT_EVENT_LIMIT
     hosts: tuple[AnyFormat, ...] = ()
     method: str = "POST"
+    resource: str | None = None
+    creates: bool = False
 
     name = NAME
     probes = (_HEALTH,)
@@ -74,7 +76,8 @@ class RelayedFormat(BaseFormat[Request]):
         return parse_in_steps(body, headers)
 
     def project(self, request: Request) -> Projection:
-        return project(request)
+        projection = project(request)
+        return projection if self.resource is None else projection._replace(resource=self.resource)
 
     def upstream(self, request: Request, worker: WorkerView, ids: Ids) -> UpstreamRequest:
         return upstream.upstream(self.method, self.path, request, worker, ids)
@@ -96,6 +99,7 @@ class RelayedFormat(BaseFormat[Request]):
             passthrough=self.passthrough_engine_errors,
             event_limit=self.event_limit,
             api=api_of_path(self.path),
+            creates=self.creates,
         )
 
     def configured(self, options: Mapping[str, str]) -> RelayedFormat:

@@ -53,7 +53,13 @@ class Chunk(msgspec.Struct):
     stop_reason: Any = None
 
 
+class _Named(msgspec.Struct):
+    id: Any = None
+
+
 _decode = msgspec.json.Decoder(Chunk).decode
+_decode_named = msgspec.json.Decoder(_Named).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 def parse_chunk(data: bytes) -> Chunk | None:
@@ -65,7 +71,7 @@ def parse_chunk(data: bytes) -> Chunk | None:
 
 
 _CHOICE: Shape = MappingProxyType(dict.fromkeys(("token_ids", "text", "delta", "finish_reason")))
-_RESPONSE: Shape = MappingProxyType({"usage": None, "error": None})
+_RESPONSE: Shape = MappingProxyType({"id": None, "usage": None, "error": None})
 _MESSAGE: Shape = MappingProxyType({"usage": None})
 _SHAPE: Shape = MappingProxyType(
     {
@@ -83,6 +89,17 @@ def summarize_chunk(text: bytes, span: Span) -> Steps[Summary | None]:
     """
     try:
         return (yield from summarize(text, span, _SHAPE, cut=ROUTING_DATA))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def created_id(reply: bytes) -> Any:
+    """Return the id of what a complete reply names as created: its ``id``, or the reply itself if it is text.
+
+    None for any other reply.
+    """
+    try:
+        return _decode_text(reply) if reply[:1] == b'"' else _decode_named(reply).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -123,7 +140,9 @@ class Notes:
             self._note_reason(delta.get("stop_reason"))
         if isinstance(event.sequence_number, int):
             self.next_number = event.sequence_number + 1
-        if type == "response.failed" and isinstance(event.response, dict):
+        if type == "response.created" and isinstance(event.response, dict):
+            self.note_created(event.response.get("id"))
+        elif type == "response.failed" and isinstance(event.response, dict):
             self._note_error(event.response.get("error"))
         elif type == "error" and self.api is not None and not event.error:
             self._note_error({"code": event.code})
@@ -135,6 +154,11 @@ class Notes:
         self._note_reason(reply.stop_reason)
         self._note_rest(reply)
         self.facts.terminal = True
+
+    def note_created(self, id: Any) -> None:
+        """Record the id of what the worker created, if it is one."""
+        if isinstance(id, str) and id:
+            self.facts.created = id
 
     @property
     def ending(self) -> Ending:

@@ -21,7 +21,7 @@ from gateway.formats.passthrough import PassthroughReader, ReplyBuffer
 from gateway.formats.paths import PathCutter, cut_paths
 from gateway.formats.relayed.apis import StreamApi
 from gateway.formats.relayed.errors import in_band
-from gateway.formats.relayed.facts import ABSENT, Chunk, Notes, parse_chunk, summarize_chunk
+from gateway.formats.relayed.facts import ABSENT, Chunk, Notes, created_id, parse_chunk, summarize_chunk
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE_EVENT_SIZE, EventScanner, LargeEvent, payload
 
 _EVENTS = b"text/event-stream"
@@ -30,17 +30,18 @@ _JSON = b"application/json"
 _UNARY_TYPES = frozenset({b"", _JSON, b"text/plain", b"text/html"})
 
 
-def reader(
+def reader(  # noqa: PLR0913 - what the route and the settings say of its replies
     ids: Ids,
     head: ReplyHead,
     *,
     passthrough: bool,
     event_limit: int = DEFAULT_EVENT_LIMIT,
     api: StreamApi | None = None,
+    creates: bool = False,
 ) -> Reader:
     """Return the relay reader for a reply with this head.
 
-    ``api`` is that of the route, None: no known one.
+    ``api`` is that of the route, None: no known one. ``creates``: a reply names what the request created.
     """
     kind, unreadable = media_type(head.headers), encoded(head.headers)
     good = head.status == 200 and not unreadable
@@ -49,7 +50,7 @@ def reader(
             _id_mapping_for(ids), EventScanner(event_limit, LARGE_EVENT_SIZE), api, passthrough=passthrough
         )
     if good and kind == _JSON:
-        return UnaryReader(_id_mapping_for(ids))
+        return UnaryReader(_id_mapping_for(ids), creates=creates)
     return PassthroughReader(
         head.status,
         streaming=head.status < 300 and kind not in _UNARY_TYPES,
@@ -67,12 +68,13 @@ def _id_mapping_for(ids: Ids) -> IdMapping | None:
 class UnaryReader:
     """Relays one JSON document, whatever it contains."""
 
-    __slots__ = ("_buffer", "_notes", "_id_mapping", "facts", "identity")
+    __slots__ = ("_buffer", "_creates", "_notes", "_id_mapping", "facts", "identity")
 
     streaming = False
 
-    def __init__(self, id_mapping: IdMapping | None) -> None:
+    def __init__(self, id_mapping: IdMapping | None, *, creates: bool = False) -> None:
         self._notes = Notes()
+        self._creates = creates
         self.facts = self._notes.facts
         self.identity = id_mapping is None
         self._buffer = ReplyBuffer()
@@ -93,6 +95,8 @@ class UnaryReader:
                     with suppress(UpstreamMalformed):  # it is no router's
                         out = routing_data.extract(out, self.facts) or b"{}"
             out = out if self._id_mapping is None else self._id_mapping.map(out)
+            if self._creates:
+                self._notes.note_created(created_id(out))
         self.facts.ending = self._notes.ending
         return out
 

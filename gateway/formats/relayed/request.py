@@ -41,6 +41,8 @@ class _BodyFields(msgspec.Struct):
     n: msgspec.Raw = ABSENT
     use_beam_search: msgspec.Raw = ABSENT
     prompt: msgspec.Raw = ABSENT
+    previous_response_id: msgspec.Raw = ABSENT
+    session_id: msgspec.Raw = ABSENT
 
 
 _WANTED = frozenset(_BodyFields.__struct_fields__)
@@ -54,6 +56,7 @@ class Request:
 
     ``id`` is the client's, None if it named none; ``member`` is the member of the body that holds it, None
     if none does. ``one_prompt``, ``several_samples`` and ``beam_search`` are those of RelayedRequest.
+    ``resource`` is the id of something a worker created, if the body refers to that.
     ``spans`` are the positions of ``RID`` in a large body, ``cuts`` the positions to remove for a body
     without its id.
     """
@@ -67,6 +70,7 @@ class Request:
     one_prompt: bool = True
     several_samples: bool = False
     beam_search: bool = False
+    resource: str | None = None
     spans: Sequence[Span] | None = None
     cuts: Sequence[Span] | None = None
 
@@ -105,6 +109,7 @@ def project(request: Request) -> Projection:
         id_member=request.member,
         model=request.model,
         id_cuts=request.cuts,
+        resource=request.resource,
     )
 
 
@@ -125,6 +130,7 @@ def _read(fields: _BodyFields, body: bytes, headers: Headers, found: MemberSpans
         one_prompt=not _is_list_of_prompts(fields.prompt),
         several_samples=not _equals_any(fields.n, _NOTHING),
         beam_search=not _equals_any(fields.use_beam_search, _NOTHING),
+        resource=_text(fields.previous_response_id) or _text(fields.session_id),
         spans=None if found is None else found.repeated,
         # Searching a large body again for the other member would take long.
         cuts=None if found is None else found.cuts if member == RID else (),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ _RANKS = 2**32
 
 _text = msgspec.json.Decoder(str)
 _number = msgspec.json.Decoder(int)
+_object = msgspec.json.Decoder(dict[str, Any])
 _ids = msgspec.json.Decoder(list[int])
 _rows = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -31,6 +32,13 @@ _rows = msgspec.json.Decoder(list[msgspec.Raw])
 def model_of(fields: BodyFields) -> str | None:
     """Return the name of the adapter that is wanted, or else that of the model; None without any."""
     return _typed(_text, fields.lora_path) or _typed(_text, fields.model) or None
+
+
+def session_of(fields: BodyFields) -> str | None:
+    """Return the id of the engine's session that a single request continues; None without one."""
+    session = _typed(_object, fields.session_params)
+    id = None if session is None else session.get("id")
+    return id if isinstance(id, str) else None
 
 
 def hints_of(fields: BodyFields, headers: Headers) -> Hints:

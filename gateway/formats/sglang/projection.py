@@ -20,7 +20,7 @@ import msgspec
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Projection, header
 from gateway.formats.sglang.body_fields import PER_PROMPT, RESERVED, entry_flags, is_flagged, read_fields
-from gateway.formats.sglang.hints import RANK_HEADER, field_rank, hints_of, model_of, rank_of
+from gateway.formats.sglang.hints import RANK_HEADER, field_rank, hints_of, model_of, rank_of, session_of
 from gateway.formats.sglang.prompt_ids import PromptIds
 from gateway.formats.sglang.raw_members import NULL
 from gateway.formats.sglang.request import (
@@ -77,6 +77,7 @@ def project(request: SglangRequest) -> Projection:
         request.samples,
         partial(hints_of, request.fields, request.headers),
         request.fields.rid_cuts if isinstance(request.fields, LargeBodyFields) else None,
+        session_of(request.fields) if request.in_session else None,
     )
 
 

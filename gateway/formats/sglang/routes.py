@@ -65,5 +65,8 @@ ROUTES = Routes(
         "/v1/detokenize",
         "/classify",
         "/encode",
+        "/open_session",
+        "/close_session",
     ),
+    creating=("/open_session",),
 )
