@@ -7,10 +7,10 @@ to a worker.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from gateway.control.replies import Failure, add_get_route, failure
 from gateway.control.views import FleetView
@@ -18,17 +18,23 @@ from gateway.formats.worker_contract import WorkerInfo
 
 
 class Model(BaseModel):
-    """One model.
+    """One model, with all that the engine of a worker lists of it.
 
-    ``max_model_len`` and ``context_window`` are the same number of tokens, under two known names.
+    ``root`` is the model's path or name, ``parent`` the base model of an adapter. ``max_model_len`` and
+    ``context_window`` are the same number of tokens, under two known names.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     id: str
     object: Literal["model"] = "model"
     created: int
-    owned_by: str
-    max_model_len: int | None
-    context_window: int | None
+    owned_by: Any
+    root: Any
+    parent: Any
+    permission: Any
+    max_model_len: Any
+    context_window: Any
 
 
 class ModelList(BaseModel):
@@ -77,11 +83,9 @@ class _Models:
         return failure(404, "Model not found") if info is None else self._model(model_id, info)
 
     def _model(self, name: str, info: WorkerInfo) -> Model:
-        length = info.context_length
-        return Model(
-            id=name,
-            created=self._created,
-            owned_by=info.engine,
-            max_model_len=length,
-            context_window=length,
-        )
+        card = info.cards.get(name, {})
+        length = card.get("max_model_len")
+        length = info.context_length if length is None else length
+        known = {"owned_by": info.engine, "root": name, "parent": None, "permission": [], **card}
+        own = {"id": name, "object": "model", "created": self._created}
+        return Model(**{**known, **own, "max_model_len": length, "context_window": length})

@@ -223,8 +223,8 @@ class Fleet:
         """Note what the probes of ``worker`` found, by format."""
         first = not worker.infos
         if infos != worker.infos:
-            worker.infos = infos
             self._rosters.clear()
+        worker.infos = infos
         self._check_weights(worker, first=first)
 
     def _check_weights(self, worker: Worker, *, first: bool) -> None:

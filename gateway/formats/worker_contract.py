@@ -7,8 +7,8 @@ dialect, I/O, a clock, when a worker is probed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class WorkerInfo:
     ``context_length`` is in tokens. ``stream_mode`` is the dialect's term for how the worker streams.
     ``adapters`` are those of the ``models`` that are adapters of another of them. ``paused`` is True if the
     engine reports that it runs no requests until it is resumed, where its health answer does not show that.
+    ``cards`` are the entries of the engine's own list of models, by name; no two are alike, as engines date
+    them, so that they are not compared.
     """
 
     engine: str
@@ -50,6 +52,7 @@ class WorkerInfo:
     weight_version: str | None = None
     adapters: tuple[str, ...] = ()
     paused: bool = False
+    cards: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
 
 class WorkerContract(Protocol):

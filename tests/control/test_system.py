@@ -151,6 +151,7 @@ async def test_each_model_of_a_usable_worker_is_listed_and_found_by_its_id() -> 
         first = body["data"][0]
         assert (first["max_model_len"], first["context_window"]) == (4096, 4096)
         assert (first["object"], first["owned_by"]) == ("model", "eng")
+        assert (first["root"], first["parent"], first["permission"]) == ("org/base", None, [])
         assert isinstance(first["created"], int)
         assert (await http.get("/v1/models/org/base")).json() == first
         reply = await http.get("/v1/models/gone")

@@ -88,3 +88,31 @@ async def test_requests_for_unknown_models_share_rounds_of_questions() -> None:
             assert {reply.status_code for reply in await asyncio.gather(*posts)} == {404}
             asked = [arrival.target for arrival in base.all_requests[before:]]
             assert 1 <= asked.count(b"/version") <= 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_models_are_listed_as_their_engine_lists_them(kind: str) -> None:
+    """Every member, of the base model and of an adapter that one worker has, in the list and one by one."""
+    async with two_of(kind) as of:
+        sim, client = of.sims[1], of.gateway.client
+        await client.post(LOAD[kind], json=lora("a"), headers={"x-worker-id": sim.url})
+        async with httpx.AsyncClient(base_url=sim.url) as engine:
+            own = {card["id"]: card for card in (await engine.get("/v1/models")).json()["data"]}
+        listed = (await client.get("/v1/models")).json()["data"]
+        assert sorted(card["id"] for card in listed) == sorted(own) == ["a", "base"]
+        for card in listed:
+            expected = {**own[card["id"]], "created": card["created"], "max_model_len": 8192}
+            dated = {"permission", "context_window"}
+            assert {k: v for k, v in card.items() if k not in dated} == {
+                k: v for k, v in {"parent": None, **expected}.items() if k not in dated
+            }
+            assert isinstance(card["permission"], list)
+            assert (await client.get(f"/v1/models/{card['id']}")).json() == card
+        assert {card["id"]: card["parent"] for card in listed} == {"base": None, "a": "base"}
+
+
+async def test_sglang_that_calls_itself_by_the_path_of_new_weights_keeps_its_entry() -> None:
+    async with two_of("sglang") as of:
+        await of.post("/update_weights_from_disk", json={"model_path": "/ckpt/new"})
+        (card,) = (await of.gateway.client.get("/v1/models")).json()["data"]
+        assert (card["id"], card["root"]) == ("base", "/ckpt/new")

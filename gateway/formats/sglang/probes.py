@@ -55,6 +55,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         stream_mode=_stream_mode(info),
         weight_version=_text(model.get("weight_version")) or _text(info.get("weight_version")),
         adapters=tuple(name for card in cards if card.get("parent") and (name := _text(card.get("id")))),
+        cards=_cards_by_name(cards, info),
     )
 
 
@@ -115,6 +116,16 @@ def _models(
         return (started_as, *ids)
     name = _text(model.get("served_model_name"))
     return ids or (() if name is None else (name,))
+
+
+def _cards_by_name(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the cards by the names of ``_models``."""
+    started_as = _text(info.get("served_model_name"))
+    return {
+        started_as if started_as is not None and not card.get("parent") else name: card
+        for card in cards
+        if (name := _text(card.get("id"))) is not None
+    }
 
 
 def _context_length(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> int | None:
