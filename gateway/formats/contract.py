@@ -158,6 +158,9 @@ class ReplyFacts:
     end, a few milliseconds at a time, before the next ``feed``. Each value it yields is sent on (None:
     nothing); it raises what ``feed`` raises.
 
+    ``unsent`` is the size of the complete events that ``feed`` did not return because a malformed one came in
+    the same read; ``fail`` returns them first.
+
     ``ending`` is set by ``finish``, or by ``fail`` if the engine had already sent everything. A reader leaves
     it None for an incomplete reply: ``gateway.exchange`` then derives it from the class of the error.
     """
@@ -172,6 +175,7 @@ class ReplyFacts:
     routing_data: Mapping[str, Any] | None = None
     created: str | None = None
     steps: Generator[bytes | None, None, None] | None = None
+    unsent: int = field(default=0, compare=False)  # it depends on how the bytes were split
 
 
 class Reader(Protocol):

@@ -317,6 +317,9 @@ class LiveExchange:
         _note(self.record, facts)
         if facts.created is not None:
             self.note_created(attempt)
+        self.record.reply_bytes += facts.unsent
+        if facts.tokens > self.record.tokens:
+            self.update_tokens(facts.tokens)  # those of events that came together with a malformed one
         status = facts.error_status
         if status in BUSY_STATUSES:
             self.services.health.report_busy(attempt.worker, status or 0, None)
@@ -362,7 +365,9 @@ def _note(record: ExchangeRecord, facts: ReplyFacts) -> None:
     if facts.prompt_tokens is not None and 0 <= facts.prompt_tokens <= _LARGEST_COUNT:
         record.prompt_tokens = facts.prompt_tokens
     if facts.cached_tokens is not None and 0 <= facts.cached_tokens <= _LARGEST_COUNT:
-        record.cached_tokens = facts.cached_tokens
+        # No more than the prompt has, or hit rates would be over 1.
+        cached, prompt = facts.cached_tokens, record.prompt_tokens
+        record.cached_tokens = cached if prompt is None or cached < prompt else prompt
     record.finish_reasons = tuple(facts.finish_reasons)
     record.ending = facts.ending
     record.routing_data = facts.routing_data

@@ -149,6 +149,53 @@ async def test_ending_of_a_stream_is_counted_and_logged(
     assert (line["ending"], line["error_type"]) == (ending, error_type)
 
 
+#: Two tokens of a stream that goes on, and more cached tokens than the prompt has.
+_RUNNING: dict[str, Any] = {
+    "sglang": {"meta_info": {"id": "r", "completion_tokens": 2, "prompt_tokens": 3, "cached_tokens": 9}},
+    "vllm": {
+        "request_id": "generate-tokens-r",
+        "choices": [{"index": 0, "token_ids": [7, 8]}],
+        "usage": {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 9}},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("broken", [b"data: {nonsense\n\n", b"data: 7\n\n"])
+async def test_events_of_one_read_with_a_malformed_one_are_counted(
+    kind: str, broken: bytes, capfd: Capture
+) -> None:
+    path, body = BODIES[kind]
+    event = b"data: %b\n\n" % json.dumps(_RUNNING[kind]).encode()
+    async with fleet(kind, access_log=True) as of:
+        of.sims[0].behave(Reply(body=event + broken, content_type=EVENTS))
+        reply = await of.post(path, json={**body, "stream": True})
+        counted = await counts(of)
+    assert reply.content.startswith(event + b'data: {"error"')
+    (line,) = lines(capfd.readouterr().out)
+    assert (line["osl"], line["reply_bytes"], line["ending"]) == (2, len(event), "malformed")
+    assert counted["time_to_first_token_seconds_count", "sim"] == 1
+
+
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_cached_tokens_are_no_more_than_the_prompt_has(kind: str, stream: bool, capfd: Capture) -> None:
+    path, body = BODIES[kind]
+    document = json.dumps(_RUNNING[kind]).encode()
+    sent = (
+        (b"data: %b\n\n%b" % (document, _ended(kind, "stop")), EVENTS)
+        if stream
+        else (document, "application/json")
+    )
+    async with fleet(kind, access_log=True) as of:
+        of.sims[0].behave(Reply(body=sent[0], content_type=sent[1]))
+        assert (await of.post(path, json={**body, "stream": stream})).content == sent[0]
+        counted = await counts(of)
+    (line,) = lines(capfd.readouterr().out)
+    assert (line["cached"], line["isl"]) == (3, 3)
+    assert counted["cached_tokens_sum", "sim"] == 3
+
+
 @pytest.mark.parametrize("kind", BODIES)
 async def test_routing_data_reaches_the_log_and_not_the_client(kind: str, capfd: Capture) -> None:
     path, body = BODIES[kind]

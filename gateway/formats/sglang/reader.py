@@ -145,6 +145,7 @@ class StreamReader:
         except UpstreamMalformed:
             # The events before the malformed one are complete: they are sent with the error.
             self._unsent = b"".join(passed)
+            self.facts.unsent = len(self._unsent)
             raise
         return b"".join(passed)
 

@@ -117,6 +117,7 @@ class StreamReader:
                 relayed.append(passed)
         except UpstreamMalformed:
             self._unsent = self._mapped(b"".join(relayed))
+            self.facts.unsent = len(self._unsent)
             raise
         if not relayed and self._scanner.large is not None:
             self.facts.steps = relay_large_event(
