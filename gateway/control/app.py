@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from gateway.catalog import Endpoint, EngineRoutes
 from gateway.control import (
@@ -36,6 +37,8 @@ from gateway.version import NAME, VERSION
 
 DOCS_PATH = "/docs"
 OPENAPI_PATH = "/openapi.json"
+#: The methods that a route may have.
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 def reserved_paths(settings: Settings, routes: EngineRoutes) -> tuple[str, ...]:
@@ -76,7 +79,8 @@ def control_app(
     app.include_router(information.information_router(routes, views.fleet, views.registration, formats))
     app.include_router(engine_metrics.engine_metrics_router(views.fleet))
     app.include_router(sessions.sessions_router())
-    app.add_api_route(DOCS_PATH, app.page, include_in_schema=False, response_class=HTMLResponse)
+    documents: dict[str, Any] = {"include_in_schema": False, "response_class": HTMLResponse}
+    app.add_api_route(DOCS_PATH, app.page, methods=["GET", "HEAD"], **documents)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(ClientDisconnect, _client_disconnected)
     app.add_exception_handler(Exception, _internal_error)
@@ -111,8 +115,20 @@ async def _no_route(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return failure(404, f"Route not found: {request.method} {path}")
     if error.status_code == 405:
-        return failure(405, f"Method not allowed: {request.method} {path}", error.headers)
+        allowed = ", ".join(_methods_of(request))
+        message = f"Method not allowed: {request.method} {path}; its methods are {allowed}"
+        return failure(405, message, {"allow": allowed})
     return failure(error.status_code, str(error.detail), error.headers)
+
+
+def _methods_of(request: Request) -> Sequence[str]:
+    """Return the methods of all routes with the path of ``request``."""
+    routes = request.app.routes
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:

@@ -138,7 +138,10 @@ class ServerRequest:
             more += encode.CLOSE
         elif not self.http11:
             more += encode.KEEP_ALIVE
-        self.wire.write(encode.complete_reply(status, headers, more, body))
+        data = encode.complete_reply(status, headers, more, body)
+        if self.method == b"HEAD" and body:
+            data = data[: -len(body)]
+        self.wire.write(data)
         self.replied = True
         self.body.notify()
         self.wire.reply_complete(self)

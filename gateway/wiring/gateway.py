@@ -69,13 +69,17 @@ class Gateway:
     def direct_route(self, path: bytes, method: bytes) -> Callable[[Client], None] | None:
         """Return the function that starts an exchange without ASGI; None: call the ASGI application."""
         begin = self._direct.get((path, method))
-        if begin is None and self._routes.patterns:
-            handler = self._routes.handler(path.decode("latin-1"), method.decode("latin-1"))
+        if begin is None and (self._routes.patterns or path.endswith(b"/")):
+            name = self._routes.without_slash(path.decode("latin-1"))
+            handler = self._routes.handler(name, method.decode("latin-1"))
             return None if handler is None else handler.begin
         return begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            path = self._routes.without_slash(scope["path"])
+            if path != scope["path"]:
+                scope = {**scope, "path": path, "raw_path": path.encode()}
             endpoint = self._routes.find(scope["path"])
             if endpoint is None:
                 if self._via.passed(scope["headers"]):

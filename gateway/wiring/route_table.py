@@ -30,7 +30,9 @@ class RouteTable:
         reserved: Iterable[str] = (),
     ) -> None:
         self._make = make
+        reserved = tuple(reserved)
         self._reserved = [template_pattern(path) for path in reserved]
+        self._reserved_paths = {path for path in reserved if "{" not in path}
         self._endpoints: dict[str, Endpoint] = {}
         self._handlers: dict[tuple[str, str], GenerateHandler] = {}
         patterns: list[Endpoint] = []
@@ -60,6 +62,17 @@ class RouteTable:
         if _PLAIN.fullmatch(path) is None or any(own.fullmatch(path) for own in self._reserved):
             return None
         return next((endpoint for pattern, endpoint in self.patterns if pattern.fullmatch(path)), None)
+
+    def without_slash(self, path: str) -> str:
+        """Return ``path``, or the path without the slash at its end if only that is a route."""
+        short = path[:-1]
+        if not path.endswith("/") or not short or short.endswith("/"):
+            return path
+        if short in self._endpoints or short in self._reserved_paths:
+            return short
+        if any(own.fullmatch(path) for own in self._reserved):
+            return path  # the slash is a part of a name
+        return short if self.find(short) or any(own.fullmatch(short) for own in self._reserved) else path
 
     def handler(self, path: str, method: str) -> GenerateHandler | None:
         """Return the handler of a request; None: no inference route has this path and method."""

@@ -21,18 +21,31 @@ from tests.support.routes import ROUTES
     [
         *((method, "/foo", None) for method in ("GET", "POST", "PUT", "DELETE")),
         ("GET", "/health/", None),
-        ("POST", "/health", "GET"),
+        ("POST", "/health", "GET, HEAD"),
+        ("OPTIONS", "/workers", "GET, HEAD, POST"),
+        ("POST", "/docs", "GET, HEAD"),
         ("GET", "/abort_request", "POST"),
     ],
 )
 async def test_unknown_route_is_a_flat_error(method: str, path: str, allowed: str | None) -> None:
-    """A path with an extra slash is not redirected."""
+    """A wrong method gets those there are. A path with an extra slash is not redirected."""
     async with client(World()) as http:
         reply = await http.request(method, path)
     code, name = (405, "Method Not Allowed") if allowed else (404, "Not Found")
     message = "Method not allowed" if allowed else "Route not found"
+    methods = f"; its methods are {allowed}" if allowed else ""
     assert (reply.status_code, reply.headers.get("allow")) == (code, allowed)
-    assert reply.json() == {"message": f"{message}: {method} {path}", "type": name, "code": code}
+    assert reply.json() == {"message": f"{message}: {method} {path}{methods}", "type": name, "code": code}
+
+
+async def test_every_route_of_the_gateway_with_a_get_has_a_head() -> None:
+    async with client(World()) as http:
+        paths = (await http.get("/openapi.json")).json()["paths"]
+        own = [path for path in paths if path not in ROUTES.calls and "events" not in path]
+        gets = [path for path in own if "get" in paths[path]]
+        for path in ("/docs", "/openapi.json", *gets):
+            assert (await http.head(path)).status_code != 405, path
+        assert len(gets) > 10
 
 
 async def test_disconnect_during_an_abort_call_is_no_error() -> None:

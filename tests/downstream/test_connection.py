@@ -68,6 +68,10 @@ async def test_fault_of_the_control_plane_is_a_500_without_details(
         with monkeypatch.context() as patch:
             patch.setattr(*where, faulty)
             reply = await gateway.client.get("/v1/models")
+            async with raw_client(gateway) as client:
+                client.writer.write(b"HEAD /v1/models HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n")
+                head, _, rest = (await client.reader.read(-1)).partition(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 500 ") and b"content-length: " in head and not rest
         error = {"message": "internal error of the gateway", "type": "Internal Server Error", "code": 500}
         assert (reply.status_code, reply.json()) == (500, error)
         assert "a secret" in caplog.text
