@@ -55,7 +55,7 @@ class _NoMetrics:
 class Fleet:
     """The registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
 
-    ``on_death`` is called with the ``incarnation`` of each worker that is found dead. A worker below
+    ``on_death`` is called with URL and ``incarnation`` of each worker that is found dead. A worker below
     ``min_weight_version`` is cordoned. A worker has at most ``most_in_flight`` leases at once; None: any
     number. ``head`` limits the heads of its replies. ``affinity`` picks the worker of a request with a key.
     ``via`` marks every request to a worker.
@@ -66,7 +66,7 @@ class Fleet:
         policy: Policy,
         connect_timeout: float,
         tls: ssl.SSLContext | None = None,
-        on_death: Callable[[object], None] = lambda incarnation: None,
+        on_death: Callable[[str, object], None] = lambda url, incarnation: None,
         resolver: Resolver | None = None,
         min_weight_version: str | None = None,
         most_in_flight: int | None = None,
@@ -217,7 +217,7 @@ class Fleet:
         worker.reported, worker.foreign_requests = None, 0
         worker.pool.forget_idle_limit()
         worker.vitals, worker.on_trial, worker.occupancy = Vitals(), False, worker.in_flight
-        self._on_death(incarnation)
+        self._on_death(worker.url, incarnation)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
         """Note what the probes of ``worker`` found, by format."""

@@ -24,6 +24,9 @@ class Verb(StrEnum):
     ABORT = "abort"
     CORDONS = "cordons"  # body: updates of cordons, which all processes apply
     ALL_CORDONS = "all_cordons"  # answer: all cordons; asked by a process that has just started
+    DESCRIBE = "describe"  # body: the URL of a worker that may serve something else now
+    FINDINGS = "findings"  # body: what the guard against queries of death found; its answers are not used
+    ALL_FINDINGS = "all_findings"  # answer: all that was found; asked by a process that has just started
     ANSWER = "answer"  # body: the answer of one process
     # From the supervisor.
     ANSWERS = "answers"  # body: a list of the others' answers, and how many are missing

@@ -17,11 +17,23 @@ from types import MappingProxyType
 from gateway.prefork.frames import Frame, Verb
 
 #: How long the others have for an answer, in seconds. A scrape has to be answered within 100 ms and can use
-#: the last counts of a process instead. An abort waits for workers, whose own limit is 5 s. Cordons delay the
-#: call that pauses a fleet; a process that is stuck gets them when it runs again.
+#: the last counts of a process instead. Aborts and descriptions wait for workers, whose own limit is 5 s.
+#: Cordons delay the call that pauses a fleet; a process that is stuck gets them when it runs again.
 ANSWER_TIMEOUTS: Mapping[Verb, float] = MappingProxyType(
-    {Verb.METRICS: 0.08, Verb.LOADS: 0.08, Verb.ABORT: 5.5, Verb.CORDONS: 0.3, Verb.ALL_CORDONS: 0.3}
+    {
+        Verb.METRICS: 0.08,
+        Verb.LOADS: 0.08,
+        Verb.ABORT: 5.5,
+        Verb.DESCRIBE: 5.5,
+        Verb.CORDONS: 0.3,
+        Verb.ALL_CORDONS: 0.3,
+        Verb.FINDINGS: 0.3,
+        Verb.ALL_FINDINGS: 0.3,
+    }
 )
+
+#: What every process has to know, also one that does not serve yet.
+_UPDATES = (Verb.CORDONS, Verb.FINDINGS)
 
 #: Sends a frame to a process without waiting; returns False if that is not possible.
 Send = Callable[[int, Frame], bool]
@@ -156,8 +168,8 @@ class Hub:
             if process == asker:
                 continue
             if not state.serving:
-                if verb is Verb.CORDONS:
-                    # It has to know the cordons when it begins to serve, but cannot answer yet.
+                if verb in _UPDATES:
+                    # It has to know them when it begins to serve, but cannot answer yet.
                     self._send(process, forwarded)
             elif self._send(process, forwarded):
                 query.pending.add(process)

@@ -17,11 +17,14 @@ from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.loop.tasks import Tasks
 from gateway.prefork.aggregate import Aggregate, PreforkAborter
+from gateway.prefork.descriptions import Describe, PreforkDescriber
+from gateway.prefork.findings import PeerFindings
 from gateway.prefork.frames import Verb
 from gateway.prefork.peers import Peers
 from gateway.prefork.replication import PeerCordons
 from gateway.proxy.aborts import Aborter
 from gateway.proxy.lifecycle import Lifecycle
+from gateway.proxy.query_of_death import QueryOfDeathGuard
 from gateway.telemetry.exporter import MetricsExporter
 
 #: Seconds that a replacement process waits for the first probes of its workers before it accepts requests.
@@ -29,7 +32,11 @@ FIRST_PROBES_TIMEOUT = 1.0
 
 
 class ProcessLink:
-    """A process of several. ``aggregate`` and ``aborter`` are the control plane's views of all of them."""
+    """A process of several.
+
+    ``aggregate``, ``aborter`` and ``describer`` are the control plane's views of all of them. ``describe``
+    asks a worker for this process what it serves.
+    """
 
     def __init__(  # noqa: PLR0913 - one parameter for each thing that the processes share
         self,
@@ -40,21 +47,26 @@ class ProcessLink:
         formats: Mapping[str, AnyFormat],
         cordons: Cordons,
         members: FleetMembership,
+        fleet: Fleet,
+        describe: Describe,
+        query_of_death: QueryOfDeathGuard,
     ) -> None:
         self._peers = peers
         self._tasks = Tasks()
         self.aggregate = Aggregate(peers, exporter)
         self.aborter = PreforkAborter(peers, aborter, formats)
+        self.describer = PreforkDescriber(peers, fleet, describe)
         self._cordons = PeerCordons(peers, cordons, members)
+        self._findings = PeerFindings(peers, query_of_death)
         peers.on_drain(lifecycle.stop)
 
     async def start(self, fleet: Fleet) -> None:
         """Begin to answer the other processes, and to report counts and whether ``fleet`` is usable.
 
-        Return once the cordons that the other processes know are applied here.
+        Return once the cordons and queries of death that the other processes know count here.
         """
         await self._peers.open()
-        await self._cordons.fetch()
+        await asyncio.gather(self._cordons.fetch(), self._findings.fetch())
         self._tasks.keep_running(lambda: self._report_usable(fleet), "report of usable workers")
         self._tasks.keep_running(self.aggregate.report_counts, "report of counts")
         self._tasks.keep_running(self._peers.ids.keep_up, "lengths of ids")
@@ -87,6 +99,7 @@ class ProcessLink:
     async def stop(self) -> None:
         """Report the final counts and close the channel. What is counted after that is lost."""
         await self.aborter.close()
+        await self.describer.close()
         await self._tasks.stop()
         self.aggregate.report_counts_now()
         await self._peers.close()

@@ -104,7 +104,7 @@ class Peers(asyncio.Protocol):
             await asyncio.wait([self._closed], timeout=_FLUSH_TIMEOUT)
 
     def report(self, verb: Verb, body: bytes = b"null") -> None:
-        """Send the supervisor a fact about this process."""
+        """Send the supervisor a fact about this process, or all peers a query whose answers are not used."""
         self._send(Frame(verb, 0, body))
 
     @property

@@ -7,23 +7,32 @@ A body is suspected when two things happen within ``GRACE``: a reply to it broke
 dead. Other bodies on that worker are suspected as well; that a second worker dies under the same body tells
 the cause from the bystanders. Incarnations are counted, not workers: a worker that was restarted and dies
 again has died twice, and a body that ran many times on a worker that died once has seen one death.
+
+Guards of several processes of one host exchange what they find. What is found of a body elsewhere
+counts here as well. As an incarnation has no name that two processes know, a death is named by URL and time:
+deaths of one worker that two processes notice within ``SAME_DEATH`` are one, unless this process has noticed
+two. So if a worker is restarted and dies again in that time, one more may be given the body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from hashlib import blake2b
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from gateway.errors import PoisonedRequest
 
 #: Seconds that may lie between the end of a broken reply and the detection of its worker's death, in either
 #: order: an engine whose inner process died may keep its connections for 5 s, and probes are seconds apart.
 GRACE = 10.0
+#: Seconds within which two processes notice one death: each notices it within ``GRACE`` of a broken reply.
+SAME_DEATH = 2 * GRACE
 #: Largest number of entries in each table; the oldest are removed first.
 CAPACITY = 4096
 #: Bytes of a body that are hashed in one step, which takes about 2 ms.
 STEP = 1024 * 1024
+#: Seconds between two messages to other processes that a refused body was sent again.
+REFUSED_AGAIN = 1.0
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -74,14 +83,16 @@ class RecentTable(Generic[K, V]):
     def get(self, key: K, now: float) -> V | None:
         self._remove_expired(now)
         found = self._entries.get(key)
-        return found[1] if found is not None else None
+        # Those of other processes are not in order.
+        return found[1] if found is not None and abs(now - found[0]) <= self._age else None
 
     def remove(self, key: K) -> None:
         self._entries.pop(key, None)
 
-    def keys(self, now: float) -> tuple[K, ...]:
+    def items(self, now: float) -> tuple[tuple[K, float, V], ...]:
+        """Return the key, time and value of each entry."""
         self._remove_expired(now)
-        return tuple(self._entries)
+        return tuple((key, at, value) for key, (at, value) in self._entries.items())
 
     def _remove_expired(self, now: float) -> None:
         # The entries are in the order of their times, so that the first one expires next.
@@ -92,22 +103,44 @@ class RecentTable(Generic[K, V]):
             del self._entries[key]
 
 
+class Finding(NamedTuple):
+    """What the guard of one process tells those of others of the body with the digest ``body``.
+
+    A worker at the URL ``died`` was found dead at ``at`` while it ran the body. If ``died`` is None, two
+    workers were, and the body was last refused, or found to be so, at ``at``.
+    """
+
+    body: bytes
+    died: str | None
+    at: float
+
+
+class _Death(NamedTuple):
+    """The death of the worker at ``url``; ``incarnation`` is None if another process noticed it ``at``."""
+
+    url: str
+    at: float
+    incarnation: Hashable | None
+
+
 class QueryOfDeathGuard:
     """Refuses a body under which two workers died within ``window`` seconds; 0: refuses nothing.
 
     A body is refused until nobody has sent it for ``window`` seconds, so that a client that retries without
     end kills two workers and no third. An ``incarnation`` is any object that tells one process behind a
-    worker's URL from the next.
+    worker's URL from the next. ``notify`` sends findings to the other processes, if there are any.
     """
 
-    def __init__(self, window: float) -> None:
+    def __init__(self, window: float, notify: Callable[[Sequence[Finding]], None] | None = None) -> None:
         self._window = window
+        self._notify = notify
         #: (incarnation, body) of broken replies on a worker not known to be dead.
         self._broken_replies: RecentTable[tuple[Hashable, bytes], None] = RecentTable(GRACE)
-        self._dead: RecentTable[Hashable, bool] = RecentTable(GRACE)
-        #: Body -> the incarnation that died under it.
-        self._suspects: RecentTable[bytes, Hashable] = RecentTable(window)
-        self._refused: RecentTable[bytes, bool] = RecentTable(window)
+        self._dead: RecentTable[Hashable, _Death] = RecentTable(GRACE)
+        #: Body -> the death that a worker died under it.
+        self._suspects: RecentTable[bytes, _Death] = RecentTable(window)
+        #: Body -> when the other processes were notified.
+        self._refused: RecentTable[bytes, float] = RecentTable(window)
         #: True if there may be a body to refuse; else no body's digest is needed.
         self.armed = False
 
@@ -118,8 +151,12 @@ class QueryOfDeathGuard:
 
     def check(self, body: bytes, now: float) -> None:
         """Raise PoisonedRequest if two workers died under the body with the digest ``body``."""
-        if self._refused.get(body, now):
-            self._refused.set(body, True, now)
+        notified = self._refused.get(body, now)
+        if notified is not None:
+            if now - notified >= REFUSED_AGAIN:
+                notified = now
+                self._report([Finding(body, None, now)])
+            self._refused.set(body, notified, now)
             raise PoisonedRequest(
                 f"two workers died within {self._window:g} s while they ran this very request, so no other"
                 f" worker is given it (rule {PoisonedRequest.rule}, set by --poison-window-seconds)"
@@ -128,24 +165,75 @@ class QueryOfDeathGuard:
 
     def reply_broke(self, body: bytes, incarnation: Hashable, now: float) -> None:
         """Record that a reply to the body with the digest ``body`` broke off at ``now``."""
-        if self._dead.get(incarnation, now):
-            self._suspect(body, incarnation, now)
+        death = self._dead.get(incarnation, now)
+        if death is not None:
+            self._report(self._suspect(body, death, now))
         else:
             self._broken_replies.set((incarnation, body), None, now)
 
-    def worker_died(self, incarnation: Hashable, now: float) -> None:
-        """Record that a worker was found dead at ``now``."""
-        self._dead.set(incarnation, True, now)
-        for key in self._broken_replies.keys(now):
+    def worker_died(self, url: str, incarnation: Hashable, now: float) -> None:
+        """Record that the worker at ``url`` was found dead at ``now``."""
+        death = _Death(url, now, incarnation)
+        self._dead.set(incarnation, death, now)
+        found: list[Finding] = []
+        for key, _, _ in self._broken_replies.items(now):
             if key[0] is incarnation:
                 self._broken_replies.remove(key)
-                self._suspect(key[1], incarnation, now)
+                found += self._suspect(key[1], death, now)
+        self._report(found)
 
-    def _suspect(self, body: bytes, incarnation: Hashable, now: float) -> None:
+    def findings(self, now: float) -> Sequence[Finding]:
+        """Return what a process that starts has to know."""
+        suspects = [Finding(body, death.url, death.at) for body, _, death in self._suspects.items(now)]
+        return [*suspects, *(Finding(body, None, at) for body, at, _ in self._refused.items(now))]
+
+    def receive(self, findings: Sequence[Finding], now: float) -> None:
+        """Take in what other processes found."""
+        for body, died, at in sorted(findings, key=lambda finding: finding.at):
+            if now - at > self._window:
+                continue
+            if died is None:
+                self._refuse(body, at)
+            else:
+                # They know of this death already, but not that it is the second one.
+                found = self._suspect(body, _Death(died, at, None), at)
+                self._report([each for each in found if each.died is None])
+
+    def _report(self, found: Sequence[Finding]) -> None:
+        if found and self._notify is not None:
+            self._notify(found)
+
+    def _suspect(self, body: bytes, death: _Death, now: float) -> Sequence[Finding]:
+        """Record that a worker died under ``body``; return what is new about it."""
         before = self._suspects.get(body, now)
         if before is None:
-            self._suspects.set(body, incarnation, now)
-        elif before is not incarnation:
-            self._suspects.remove(body)
-            self._refused.set(body, True, now)
-            self.armed = True
+            self._suspects.set(body, death, now)
+            return [Finding(body, death.url, death.at)]
+        if self._same(before, death, now):
+            return []
+        self._refuse(body, now)
+        return [Finding(body, None, now)]
+
+    def _refuse(self, body: bytes, now: float) -> None:
+        self._suspects.remove(body)
+        self._refused.set(body, now, now)
+        self.armed = True
+
+    def _same(self, one: _Death, other: _Death, now: float) -> bool:
+        """Return True unless the two are deaths of different incarnations."""
+        incarnations = self._incarnation(one, now), self._incarnation(other, now)
+        if None not in incarnations:
+            return incarnations[0] is incarnations[1]
+        return _may_be_one(one, other)
+
+    def _incarnation(self, death: _Death, now: float) -> Hashable | None:
+        """Return which incarnation died, as far as this process has noticed it as well."""
+        if death.incarnation is not None:
+            return death.incarnation
+        own = [each for _, _, each in self._dead.items(now) if _may_be_one(each, death)]
+        nearest = min(own, key=lambda each: abs(each.at - death.at), default=None)
+        return None if nearest is None else nearest.incarnation
+
+
+def _may_be_one(one: _Death, other: _Death) -> bool:
+    return one.url == other.url and abs(one.at - other.at) <= SAME_DEATH

@@ -30,6 +30,7 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.sync import StoreFollower
 from gateway.formats.base import AnyFormat
 from gateway.loop.time_slices import TimeSlices
+from gateway.prefork.findings import send_findings
 from gateway.prefork.member import ProcessLink
 from gateway.prefork.peers import Peers
 from gateway.prefork.replication import send_cordons
@@ -129,7 +130,18 @@ def create_app(
             fleet, lifecycle, aborter, exporter.render, registration, cordons, services.health.describe
         )
     else:
-        process_link = ProcessLink(peers, exporter, lifecycle, aborter, formats, cordons, members)
+        process_link = ProcessLink(
+            peers,
+            exporter,
+            lifecycle,
+            aborter,
+            formats,
+            cordons,
+            members,
+            fleet,
+            services.health.describe,
+            services.query_of_death,
+        )
         views = Views(
             fleet,
             lifecycle,
@@ -137,7 +149,7 @@ def create_app(
             exporter.render,
             registration,
             cordons,
-            services.health.describe,
+            process_link.describer.describe,
             process_link.aggregate,
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)
@@ -166,12 +178,13 @@ def make_services(
     """Return the components that exchanges use, and the fleet's cordons."""
     peers = shared.peers
     metrics = Metrics(Buckets(**settings.bucket_bounds))
-    query_of_death = QueryOfDeathGuard(settings.poison_window_seconds)
+    notify = None if peers is None else partial(send_findings, peers)
+    query_of_death = QueryOfDeathGuard(settings.poison_window_seconds, notify)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
         settings.connect_timeout_secs,
         None if shared.tls is None else shared.tls.context,
-        on_death=lambda incarnation: query_of_death.worker_died(incarnation, time.monotonic()),
+        on_death=lambda url, incarnation: query_of_death.worker_died(url, incarnation, time.monotonic()),
         resolver=Resolver(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),

@@ -1,4 +1,4 @@
-"""Cordons that the processes of one gateway share, with real processes and sockets."""
+"""What the processes of one gateway know of each other's workers, with real processes and sockets."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import AsyncExitStack
 
 import pytest
 
 from gateway.sim import SimConfig, SimServer
 from tests.prefork.running import Several, ask, generate, several
 from tests.support.gateway import RawClient, eventually, generates, until
+from tests.support.generate import KINDS
+
+LORA_CALLS = {
+    "sglang": ("/load_lora_adapter", "/unload_lora_adapter"),
+    "vllm": ("/v1/load_lora_adapter", "/v1/unload_lora_adapter"),
+}
 
 
 async def states_at(*clients: RawClient) -> list[list[str]]:
@@ -103,3 +110,41 @@ async def test_restarted_engine_is_not_paused_any_more_in_any_process() -> None:
         await eventually(lambda: has_states(gateway, [["dead"]] * 2), 30)
         async with SimServer("sglang", SimConfig(port=port)):
             await eventually(lambda: has_states(gateway, [["ready"]] * 2), 30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_adapter_is_known_in_all_processes_when_the_call_that_changed_it_is_answered(kind: str) -> None:
+    """Loaded and unloaded through either process. No probe that asks for it falls due by itself meanwhile."""
+    config = SimConfig(enable_lora=True, model="base")
+    async with SimServer(kind, config) as sim, several(sim.url, DYN_PROBE_INTERVAL_SECS="1000") as gateway:
+        clients = [await gateway.client_of(pid) for pid in gateway.pids]
+        for number in (0, 1):
+            adapter = {"lora_name": f"a{number}", "lora_path": f"/ckpt/a{number}"}
+            for path, status in zip(LORA_CALLS[kind], (True, False), strict=True):
+                assert await post(gateway, path, number, json.dumps(adapter).encode()) == 200
+                for client in clients:
+                    models = json.loads((await ask(client, "/v1/models"))[1])["data"]
+                    assert (f"a{number}" in {model["id"] for model in models}) is status
+
+
+async def test_request_that_killed_workers_of_two_processes_is_refused_by_all_also_by_later_ones() -> None:
+    async with AsyncExitStack() as stack:
+        sims = [await stack.enter_async_context(SimServer("sglang", SimConfig(tokens=4))) for _ in range(4)]
+        gateway = await stack.enter_async_context(several(*(sim.url for sim in sims)))
+        deadly = {"input_ids": [1, 40_000]}
+        for deaths, pid in enumerate(gateway.pids, 1):
+            assert await generate(await gateway.client_of(pid), **deadly) == 502
+            await eventually(lambda deaths=deaths: _dead(gateway, deaths), 30)  # type: ignore[misc]
+        for _ in range(2):
+            for pid in gateway.pids:
+                assert await generate(await gateway.client_of(pid), **deadly) == 422
+                assert await generate(await gateway.client_of(pid)) == 200
+            victim = gateway.pids[0]
+            os.kill(victim, signal.SIGKILL)
+            await until(lambda victim=victim: victim not in gateway.pids and len(gateway.pids) == 2, 30)  # type: ignore[misc]
+        assert sum(b"40000" in arrival.body for sim in sims for arrival in sim.log) == 2
+
+
+async def _dead(gateway: Several, count: int) -> bool:
+    """Whether every process has found this number of workers dead."""
+    return all(one.count("dead") == count for one in await states(gateway))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -20,7 +21,9 @@ from gateway.proxy.live import LiveExchange
 from gateway.proxy.query_of_death import (
     CAPACITY,
     GRACE,
+    SAME_DEATH,
     STEP,
+    Finding,
     QueryOfDeathGuard,
     RecentTable,
     digest,
@@ -32,6 +35,7 @@ from tests.support.generate import ID, JSON, KINDS, PROMPT, body_of
 
 BODY = digest(b"deadly")
 OTHER = digest(b"harmless")
+URL = "http://w:1"
 
 
 def refused(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> bool:
@@ -45,7 +49,7 @@ def refused(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> bool:
 def killed(guard: QueryOfDeathGuard, now: float, body: bytes = BODY) -> object:
     incarnation = object()
     guard.reply_broke(body, incarnation, now)
-    guard.worker_died(incarnation, now)
+    guard.worker_died(URL, incarnation, now)
     return incarnation
 
 
@@ -77,9 +81,9 @@ def test_broken_reply_and_dead_worker_belong_together_when_close(
         incarnation = object()
         if order == "broke-first":
             guard.reply_broke(BODY, incarnation, start)
-            guard.worker_died(incarnation, start + apart)
+            guard.worker_died(URL, incarnation, start + apart)
         else:
-            guard.worker_died(incarnation, start)
+            guard.worker_died(URL, incarnation, start)
             guard.reply_broke(BODY, incarnation, start + apart)
     assert refused(guard, 45) is counts
 
@@ -90,7 +94,7 @@ def test_only_deaths_count_and_a_worker_dies_once_however_often_the_body_ran_the
     for _ in range(4):
         guard.reply_broke(BODY, object(), 0)
         guard.reply_broke(BODY, incarnation, 0)
-    guard.worker_died(incarnation, 0)
+    guard.worker_died(URL, incarnation, 0)
     for _ in range(4):
         guard.reply_broke(BODY, incarnation, 1)
     assert not refused(guard, 2)
@@ -113,6 +117,81 @@ def test_any_other_request_disarms_the_shield_once_nothing_is_refused() -> None:
     killed(guard, 0)
     assert not refused(guard, 61, OTHER)
     assert not guard.armed
+
+
+class Guards:
+    """The guards of several processes, which notify each other at once."""
+
+    def __init__(self, count: int = 2) -> None:
+        self.now = 0.0
+        self.notified = 0
+        self.all = [QueryOfDeathGuard(60, partial(self._notify, number)) for number in range(count)]
+
+    def _notify(self, sender: int, findings: Sequence[Finding]) -> None:
+        self.notified += 1
+        for number, guard in enumerate(self.all):
+            if number != sender:
+                guard.receive(findings, self.now)
+
+    def kill(self, number: int, url: str, now: float) -> None:
+        """Let the worker at ``url`` die under the body, in the eyes of one process."""
+        self.now, incarnation = now, object()
+        self.all[number].reply_broke(BODY, incarnation, now)
+        self.all[number].worker_died(url, incarnation, now)
+
+    def refused(self, now: float) -> list[bool]:
+        self.now = now
+        return [refused(guard, now) for guard in self.all]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1, 2)])
+def test_deaths_that_two_processes_notice_count_in_all(order: tuple[int, int]) -> None:
+    guards = Guards(3)
+    for number, process in enumerate(order):
+        assert guards.refused(59.0 * number) == [False] * 3
+        guards.kill(process, f"http://w:{number}", 59.0 * number)
+    assert all(guard.armed for guard in guards.all)
+    assert guards.refused(60) == [True] * 3
+
+
+def test_one_death_that_two_processes_notice_is_one_and_two_of_a_restarted_worker_are_two() -> None:
+    guards = Guards()
+    guards.kill(0, URL, 0)
+    guards.kill(1, URL, GRACE)
+    assert guards.refused(11) == [False] * 2, "each had the body there as the worker died"
+    guards.kill(1, URL, GRACE + 5)
+    assert guards.refused(16) == [True] * 2, "the second process has noticed both"
+    guards = Guards()
+    guards.kill(0, URL, 0)
+    guards.kill(1, URL, SAME_DEATH + 1)
+    assert guards.refused(SAME_DEATH + 2) == [True] * 2, "too late to be the first one"
+
+
+def test_body_that_one_process_refuses_stays_refused_in_all_and_they_are_notified_once_a_second() -> None:
+    guards = Guards()
+    guards.kill(0, "http://w:1", 0)
+    guards.kill(1, "http://w:2", 0)
+    notified = guards.notified
+    for tenth in range(1, 1000):
+        guards.now = tenth / 10
+        assert refused(guards.all[0], guards.now)
+    assert guards.notified - notified <= 100
+    assert guards.refused(158) == [True] * 2
+    assert guards.refused(220) == [False] * 2
+
+
+def test_process_that_starts_learns_what_the_others_found_within_the_window() -> None:
+    guards, late, too_late = Guards(), QueryOfDeathGuard(60), QueryOfDeathGuard(60)
+    guards.kill(0, "http://w:1", 0)
+    late.receive(guards.all[1].findings(30), 30)
+    too_late.receive(guards.all[1].findings(30), 70)
+    killed(too_late, 70)
+    killed(late, 31)
+    assert refused(late, 32) and not refused(too_late, 71)
+    guards.kill(1, "http://w:2", 40)
+    next_one = QueryOfDeathGuard(60)
+    next_one.receive(guards.all[0].findings(50), 50)
+    assert refused(next_one, 51)
 
 
 @pytest.mark.parametrize("size", [0, 10, STEP - 1, STEP, 2 * STEP + 5])
