@@ -56,12 +56,20 @@ async def _probe_all(settings: Settings) -> Sequence[Row]:
             return [_failed_row(url, str(error))]
         if found is None:
             return [_failed_row(url, "it replied to no probe")]
+        fleet.describe(worker, found.infos)
         rows = [_row(url, name, info) for name, info in found.infos.items()]
         names = only or ", ".join(format.name for format in formats)
         return rows or [_failed_row(url, f"it speaks none of: {names}")]
 
     found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))
-    return [row for rows in found for row in rows]
+    return [_with_same_server(row, fleet.at(row[0])) for rows in found for row in rows]
+
+
+def _with_same_server(row: Row, worker: Worker | None) -> Row:
+    if worker is None or worker.same_server_as is None:
+        return row
+    problem = f"it is the same server as {worker.same_server_as.url}"
+    return (*row[:-1], problem if row[-1] == "-" else f"{row[-1]}; {problem}")
 
 
 def _failed_row(url: str, problem: str) -> Row:

@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.control.bodies import read_within
-from gateway.control.targets import parse_call
+from gateway.control.targets import asked_as, parse_call
 from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
 from gateway.errors import GatewayError, RequestTooLarge
 from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call_within_quota
@@ -129,11 +129,12 @@ class _Abort:
         return _summary(_rows(rows, errors))
 
     async def _abort_everything(self, call: WorkerCall) -> Mapping[str, str | None]:
-        """Forward ``call`` to every worker of the format. Return URL -> error, None if it was accepted."""
+        """Forward ``call`` to every server of the format. Return URL -> error, None if it was accepted."""
         name = self._format.name
-        workers = [
-            each for each in self._fleet.workers if name in each.infos and each.state not in _NOT_CALLED
-        ]
+        workers: list[Worker] = []
+        for each in self._fleet.workers:
+            if name in each.infos and each.state not in _NOT_CALLED and asked_as(each, workers) is None:
+                workers.append(each)
         errors = await asyncio.gather(*(_forward(worker, call) for worker in workers))
         return {worker.url: error for worker, error in zip(workers, errors, strict=True)}
 

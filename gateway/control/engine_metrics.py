@@ -59,7 +59,7 @@ async def scrape_workers(
 ) -> Merger:
     """Return the metrics of all ``workers`` that answer within ``seconds``.
 
-    The family ``UP`` is 0 for a worker that does not.
+    The family ``UP`` is 0 for a worker that does not. A server that is several workers is there as one.
     """
     targets = select_targets(workers, None)
     call = WorkerCall(
@@ -67,7 +67,7 @@ async def scrape_workers(
     )
     scrapes = await asyncio.gather(*(_scrape(worker, call, seconds) for worker in targets.asked))
     merger = Merger()
-    up = {skipped.worker: 0 for skipped in targets.skipped}
+    up = {skipped.worker: 0 for skipped in targets.skipped if not skipped.same_server}
     for worker, scrape in zip(targets.asked, scrapes, strict=True):
         up[worker] = int(scrape is not None and merger.size + len(scrape) <= TOTAL_LIMIT)
         if up[worker] and scrape is not None:

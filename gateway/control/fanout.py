@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -191,10 +191,11 @@ class _Fanout:
     async def _all(self, workers: Sequence[Worker], sent: WorkerCall) -> Sequence[Outcome]:
         kind = self._call.pauses
         # All are cordoned before the first is called, in every process and gateway that could send them
-        # requests.
-        added = {} if kind is None else await self._pauses.pause(workers, kind, paused_resources(kind, sent))
+        # requests. So are the other workers that are the same server.
+        entries = [entry for worker in workers for entry in (worker, *worker.other_entries)]
+        added = {} if kind is None else await self._pauses.pause(entries, kind, paused_resources(kind, sent))
         send = send_call if len(workers) == 1 else send_call_within_quota
-        return await asyncio.gather(*(self._one(worker, sent, added.get(worker), send) for worker in workers))
+        return await asyncio.gather(*(self._one(worker, sent, added, send) for worker in workers))
 
     def _targets(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:
         """Return the workers to call, those to skip, and True if the call is for one worker.
@@ -204,19 +205,21 @@ class _Fanout:
         if name is not None:
             return [find_worker(self._views.registration, name)], [], True
         targets = select_targets(self._views.fleet.workers, self._formats)
-        if self._call.to is Recipients.ONE and targets.total > 1:
+        if self._call.to is Recipients.ONE and targets.servers > 1:
             raise CallError(
                 409,
                 "one_worker_only",
-                f"{self._call.path} is for one worker, and the fleet has {targets.total}: name it by"
+                f"{self._call.path} is for one worker, and the fleet has {targets.servers}: name it by"
                 " ?worker= or X-Worker-Id, its id or its URL",
             )
         if not targets.asked:
             raise no_worker_error(targets)
         return targets.asked, targets.skipped, targets.total == 1
 
-    async def _one(self, worker: Worker, sent: WorkerCall, added: Reasons | None, send: _Send) -> Outcome:
-        """Call one worker.
+    async def _one(
+        self, worker: Worker, sent: WorkerCall, added: Mapping[Worker, Reasons], send: _Send
+    ) -> Outcome:
+        """Call one worker. What follows holds for all entries of its server.
 
         A worker is cordoned from before it is paused until after it is resumed. If it does not accept the
         pause, the resources that this call ``added`` to its cordon are removed again.
@@ -226,14 +229,21 @@ class _Fanout:
             outcome = Outcome(worker, answer)
         except WorkerCallFailed as error:
             outcome = Outcome(worker, None, str(error))
-        if self._call.pauses is not None and not outcome.accepted:
-            await self._pauses.resume(worker, self._call.pauses, added or ())
-        if self._call.resumes is not None and outcome.accepted:
+        for entry in (worker, *worker.other_entries):
+            await self._follow(entry, sent, added.get(entry, ()), accepted=outcome.accepted)
+        return outcome
+
+    async def _follow(
+        self, worker: Worker, sent: WorkerCall, added: Collection[str], *, accepted: bool
+    ) -> None:
+        """Do what follows from a call that ``worker`` accepted or not."""
+        if self._call.pauses is not None and not accepted:
+            await self._pauses.resume(worker, self._call.pauses, added)
+        if self._call.resumes is not None and accepted:
             parts, every = resumed_resources(self._call.resumes, sent)
             await self._pauses.resume(worker, self._call.resumes, parts, every=every)
-        if self._call.changes and outcome.accepted:
+        if self._call.changes and accepted:
             await self._views.describe(worker)
-        return outcome
 
 
 def _own_reply(outcome: Outcome) -> Response:

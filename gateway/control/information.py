@@ -134,7 +134,7 @@ class _Asking:
         documents = [(worker, one) for worker, one in found if isinstance(one, dict | list)]
         if not documents:
             return _refusal(answers)
-        silent = targets.total - len(documents)
+        silent = targets.servers - len(documents)
         return json_response(merge_loads(documents), headers={"x-workers-silent": str(silent)})
 
     async def _answer(self, worker: Worker, sent: WorkerCall) -> WorkerReply | None:

@@ -24,10 +24,11 @@ QUERY, HEADER = b"worker", b"x-worker-id"
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A worker that is not called, and the reason."""
+    """A worker that is not called, and the reason. ``same_server``: another entry of its server is called."""
 
     worker: Worker
     reason: str
+    same_server: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,17 @@ class Targets:
     def total(self) -> int:
         return len(self.asked) + len(self.skipped)
 
+    @property
+    def servers(self) -> int:
+        """``total``, with a server counted once that is several workers."""
+        return self.total - sum(skipped.same_server for skipped in self.skipped)
+
 
 def select_targets(workers: Iterable[Worker], formats: Collection[str] | None) -> Targets:
-    """Select those of ``workers`` that speak one of ``formats`` (None: any), including cordoned ones."""
+    """Select those of ``workers`` that speak one of ``formats`` (None: any), including cordoned ones.
+
+    Of several workers that are one server the first is asked.
+    """
     targets = Targets()
     for worker in workers:
         spoken = _spoken(worker)
@@ -54,9 +63,16 @@ def select_targets(workers: Iterable[Worker], formats: Collection[str] | None) -
             continue
         if (reason := _skip_reason(worker, spoken)) is not None:
             targets.skipped.append(Skipped(worker, reason))
+        elif (asked := asked_as(worker, targets.asked)) is not None:
+            targets.skipped.append(Skipped(worker, f"it is the same server as {asked.url}", same_server=True))
         else:
             targets.asked.append(worker)
     return targets
+
+
+def asked_as(worker: Worker, asked: Collection[Worker]) -> Worker | None:
+    """Return the one of ``asked`` that is the same server as ``worker``, None if there is none."""
+    return next((other for other in worker.other_entries if other in asked), None)
 
 
 def _spoken(worker: Worker) -> set[str]:

@@ -63,8 +63,8 @@ class WorkerEntry(_Shape):
 
     ``load`` is the number of requests that all processes of this gateway have in flight at it. ``id`` is
     always the same for one URL. ``is_healthy`` is true if it may get requests now. ``metadata`` is another
-    name of ``labels``. ``cost``, ``connection_mode`` and ``disable_health_check`` exist for clients of other
-    routers.
+    name of ``labels``. ``same_server_as`` is the URL of an earlier worker that is the same server. ``cost``,
+    ``connection_mode`` and ``disable_health_check`` exist for clients of other routers.
     """
 
     id: str
@@ -89,6 +89,7 @@ class WorkerEntry(_Shape):
     context_length: int | None
     weight_version: str | None
     reported_load: ReportedLoad | None
+    same_server_as: str | None
     offers: list[Offer]
 
 
@@ -137,6 +138,7 @@ def worker_row(
         "reported_load": None
         if load is None
         else {"running": load.running, "waiting": load.waiting, "cache_usage": load.cache_usage},
+        "same_server_as": None if worker.same_server_as is None else worker.same_server_as.url,
         "offers": offers,
     }
 

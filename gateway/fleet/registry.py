@@ -17,6 +17,7 @@ from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.changes import ChangeKind, Changes, Followers
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
+from gateway.fleet.same_server import SameServers
 from gateway.fleet.states import REASON_UPDATES, TRANSITIONS, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import FOREVER, Vitals, Worker
@@ -97,6 +98,7 @@ class Fleet:
         self._workers: dict[str, Worker] = {}
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
+        self._same_servers = SameServers()
         self._followers = Followers()
         self._on_release: Callable[[], None] | None = None
 
@@ -128,6 +130,7 @@ class Fleet:
         self._connect(worker)
         self._workers[worker.identity] = self._ids[worker.id] = worker
         self._rosters.clear()
+        self._same_servers.note(worker)
         self._followers.notify(ChangeKind.JOINED, worker)
 
     def rejoin(self, worker: Worker) -> None:
@@ -173,6 +176,7 @@ class Fleet:
             del self._workers[worker.identity], self._ids[worker.id]
             self.apply_event(worker, WorkerEvent.LEAVE)
             worker.pool.close()
+            self._same_servers.forget(worker)
             self._followers.notify(ChangeKind.LEFT, worker)
 
     # -- states
@@ -225,7 +229,20 @@ class Fleet:
         if infos != worker.infos:
             self._rosters.clear()
         worker.infos = infos
+        self._same_servers.note(worker)
+        if first:
+            self._log_same_server(worker)
         self._check_weights(worker, first=first)
+
+    def _log_same_server(self, worker: Worker) -> None:
+        others = [other.url for other in worker.other_entries if other.infos]
+        if others:
+            log.warning(
+                "worker %s is the same server as %s: each gets its share of requests, and control calls reach"
+                " the server once",
+                worker.url,
+                ", ".join(others),
+            )
 
     def _check_weights(self, worker: Worker, *, first: bool) -> None:
         least, version = self._min_weight_version, worker.weight_version

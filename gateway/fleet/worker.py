@@ -7,7 +7,7 @@ enter: a dialect, HTTP, what changes any of it (Fleet does).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
@@ -114,12 +114,14 @@ class Worker:
         "foreign_requests",
         "occupancy",
         "on_trial",
+        "other_entries",
         "own_lines",
         "pool",
         "quotas",
         "reason",
         "record",
         "reported",
+        "same_server_as",
         "seed",
         "state",
         "url",
@@ -158,6 +160,10 @@ class Worker:
         #: The load that it reported last, and how many of these requests are not this gateway's.
         self.reported: WorkerLoad | None = None
         self.foreign_requests = 0
+        #: The other entries of its server (gateway.fleet.same_server) in the order they joined, and the first
+        #: of them if that joined before this one.
+        self.other_entries: Sequence[Worker] = ()
+        self.same_server_as: Worker | None = None
         self.incarnation = object()
         self.vitals = Vitals()
         #: Bounds the concurrent aborts at it (gateway.proxy.aborts); None: there was none yet.

@@ -39,6 +39,7 @@ class WorkerInfo:
     engine reports that it runs no requests until it is resumed, where its health answer does not show that.
     ``cards`` are the entries of the engine's own list of models, by name; no two are alike, as engines date
     them, so that they are not compared.
+    ``launch`` is a text that no other launch of an engine reports; None if there is nothing like it.
     """
 
     engine: str
@@ -53,6 +54,7 @@ class WorkerInfo:
     adapters: tuple[str, ...] = ()
     paused: bool = False
     cards: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    launch: str | None = None
 
 
 class WorkerContract(Protocol):

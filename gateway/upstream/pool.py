@@ -71,6 +71,11 @@ class Pool:
         return f"<Pool {self._host}:{self._port} idle={len(self._idle)}>"
 
     @property
+    def address(self) -> str | None:
+        """The IP address that accepted a connection last, of those that the host has; None: none did yet."""
+        return self._working
+
+    @property
     def idle(self) -> int:
         return len(self._idle)
 
@@ -121,7 +126,9 @@ class Pool:
         An address that does not answer delays the next one by ATTEMPT_DELAY only. Raises OSError.
         """
         if len(addresses) == 1:
-            return await self._connect(addresses[0])
+            connection = await self._connect(addresses[0])
+            self._working = connection.address
+            return connection
         waiting = sorted(addresses, key=lambda address: address != self._working)
         attempts: set[asyncio.Task[Connection]] = set()
         try:

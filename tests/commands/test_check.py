@@ -32,6 +32,14 @@ async def test_check_shows_what_each_worker_is() -> None:
     assert [row[HEADINGS.index("USABLE")] for row in rows] == ["yes", "yes"]
 
 
+async def test_check_names_a_server_that_is_given_twice() -> None:
+    async with SimServer("sglang") as sim:
+        result = await check(sim.url, sim.url.replace("127.0.0.1", "localhost"))
+    assert result.exit_code == 0
+    (line,) = [line for line in result.output.splitlines() if "it is the same server as" in line]
+    assert line.split()[-1] != line.split()[0]
+
+
 async def test_check_exits_1_and_gives_the_reasons_when_no_worker_is_usable() -> None:
     dead = f"http://127.0.0.1:{free_port()}"
     async with SimServer("vllm", SimConfig(enable_scale_out=False)) as off:

@@ -67,7 +67,16 @@ def test_recorded_server_of_sglang_is_identified() -> None:
         stream_mode="incremental",
         weight_version="default",
         adapters=("lora",),
+        launch="kv_cache_allocation=0.4155501500001719 load_weight=0.01850343299997803"
+        " scheduler_e2e=1.304029184000001 tokenizer_e2e=8.230901236999898",
     )
+
+
+@pytest.mark.parametrize(
+    "durations", [None, 1.5, {}, {"a": 0.0, "b": 2.0, "c": 0.125}, {"a": "0.1", "b": [0.3]}]
+)
+def test_launch_that_several_engines_could_report_is_not_known(durations: object) -> None:
+    assert sglang(server_info=(200, {**INFO, "startup_time": durations})).launch is None
 
 
 META = recording("sglang", "control", "meta-model_info")

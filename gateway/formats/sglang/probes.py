@@ -26,6 +26,9 @@ PROBES = tuple(ProbeRequest("GET", target) for target in (_INFO, _INFO_BEFORE, _
 #: answer 404, which still shows that they are alive; ``/health`` would cost them a generated token.
 HEALTH = ProbeRequest("GET", "/ready")
 
+#: Durations of a start that tell it from every other one.
+LEAST_DURATIONS = 2
+
 # Settings that no other engine reports together with a version.
 _TELLING_SETTINGS = frozenset(
     {"disaggregation_mode", "frontend", "incremental_streaming_output", "internal_states", "tp_size"}
@@ -56,6 +59,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         weight_version=_text(model.get("weight_version")) or _text(info.get("weight_version")),
         adapters=tuple(name for card in cards if card.get("parent") and (name := _text(card.get("id")))),
         cards=_cards_by_name(cards, info),
+        launch=_launch(info.get("startup_time")),
     )
 
 
@@ -138,6 +142,16 @@ def _stream_mode(info: Mapping[str, Any]) -> str | None:
     if not isinstance(incremental, bool):
         return None
     return INCREMENTAL if incremental else CUMULATIVE
+
+
+def _launch(durations: Any) -> str | None:
+    """Return how long the parts of the start took, in nanoseconds: no two launches agree in several."""
+    if not isinstance(durations, dict):
+        return None
+    measured = [
+        f"{name}={each!r}" for name, each in durations.items() if isinstance(each, float) and each % 1
+    ]
+    return " ".join(sorted(measured)) if len(measured) >= LEAST_DURATIONS else None
 
 
 def _text(value: Any) -> str | None:
