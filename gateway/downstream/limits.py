@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gateway.downstream.cross_origin import CrossOrigin
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 
 #: Connections over the limit that are still served on routes which need no worker: health, metrics.
@@ -22,7 +23,8 @@ class ClientLimits(NamedTuple):
 
     ``unread_seconds`` None: no limit. ``connections`` is how many there may be at once, None: any number. A
     connection beyond the limit and RESERVED_CONNECTIONS gets a reply with ``overload_status`` and is closed:
-    at once if as many as ``files`` files are open.
+    at once if as many as ``files`` files are open. ``cross_origin`` None: no page of another origin may read
+    replies in a browser.
     """
 
     head: HeadLimits = DEFAULT_HEAD
@@ -34,6 +36,7 @@ class ClientLimits(NamedTuple):
     connections: int | None = None
     overload_status: int = 503
     files: int | None = None
+    cross_origin: CrossOrigin | None = None
 
     @property
     def interval(self) -> float:

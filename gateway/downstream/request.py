@@ -39,7 +39,7 @@ class ReplyConnection(Protocol):
         ...
 
     def default_headers(self) -> bytes:
-        """Return the header lines Date and Server."""
+        """Return the header lines that every reply has, such as Date and Server."""
         ...
 
     def reply_complete(self, request: ServerRequest) -> None:

@@ -25,10 +25,18 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-# The listener answers Expect. Accept-Encoding is dropped because an encoded reply could not be inspected.
-_NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding"}
-# The listener adds Date, Server and Content-Length.
-_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"date", b"server", b"content-length"}
+# The listener answers Expect. Accept-Encoding is dropped because an encoded reply could not be inspected, and
+# Origin because engines allow every origin, where the gateway has keys and a list of origins.
+_NOT_UPSTREAM = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"accept-encoding", b"origin"}
+# The listener adds Date, Server, Content-Length, and those of CORS.
+_NOT_DOWNSTREAM = _HOP_BY_HOP | {
+    b"date",
+    b"server",
+    b"content-length",
+    b"access-control-allow-origin",
+    b"access-control-allow-credentials",
+    b"access-control-expose-headers",
+}
 _OWN_ID = _NOT_DOWNSTREAM | {b"x-request-id"}
 # Values of Connection that name no other header.
 _USUAL = ([b"keep-alive"], [b"close"])

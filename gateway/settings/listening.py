@@ -5,9 +5,15 @@ Owns: where clients connect, the size of a request, and how the gateway shuts do
 
 from __future__ import annotations
 
-from gateway.settings.fields import Section, setting
+import re
+from typing import Annotated
+
+from pydantic import field_validator
+
+from gateway.settings.fields import Listed, Placeholder, Section, setting
 
 MEGABYTE = 1024 * 1024
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@,*]+")
 
 
 class Listening(Section):
@@ -41,6 +47,22 @@ class Listening(Section):
         "Time that new requests are still accepted after SIGTERM, while /ready already fails, in seconds",
         ge=0,
     )
+
+    cors_origin: Annotated[Listed, Placeholder("ORIGIN")] = setting(
+        "DYN_HTTP_CORS_ORIGINS",
+        (),
+        "Origin whose pages may read replies in a browser, such as https://chat.example.org, or * for all; "
+        "repeat the flag or separate by commas; unset: none",
+    )
+
+    @field_validator("cors_origin")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        lowered = tuple(origin.lower() for origin in origins)
+        for origin in lowered:
+            if not origin.isascii() or _ORIGIN.fullmatch(origin) is None:
+                raise ValueError(f"{origin!r} must be * or SCHEME://HOST[:PORT], without a path")
+        return lowered
 
     @property
     def body_limit(self) -> int:

@@ -20,6 +20,7 @@ from gateway.control import engine_metrics, information, sessions, system
 from gateway.control.app import DOCS_PATH, OPENAPI_PATH, control_app, reserved_paths
 from gateway.control.views import Views
 from gateway.downstream.asgi import AsgiApp
+from gateway.downstream.cross_origin import CrossOrigin
 from gateway.downstream.limits import ClientLimits
 from gateway.fleet.cordons import Cordons
 from gateway.fleet.health.health import Health
@@ -238,6 +239,7 @@ def _handler(settings: Settings, services: Services, each: Endpoint) -> Generate
 
 def _client_limits(settings: Settings) -> ClientLimits:
     """Return the limits that the listener keeps clients within."""
+    origins = [origin.encode() for origin in settings.cors_origin]
     return ClientLimits(
         settings.head_limit,
         settings.header_timeout_secs,
@@ -247,6 +249,7 @@ def _client_limits(settings: Settings) -> ClientLimits:
         settings.keep_alive_timeout_secs,
         settings.share(settings.max_connections),
         settings.overload_status_code,
+        cross_origin=CrossOrigin(origins) if origins else None,
     )
 
 

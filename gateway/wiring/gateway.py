@@ -80,6 +80,10 @@ class Gateway:
             path = self._routes.without_slash(scope["path"])
             if path != scope["path"]:
                 scope = {**scope, "path": path, "raw_path": path.encode()}
+            if scope["method"] == "OPTIONS" and self.limits.cross_origin is not None:
+                preflight = self.limits.cross_origin.preflight(scope["headers"])
+                if preflight is not None:
+                    return await AsgiClient(scope, receive, send).reply(204, preflight, b"")
             endpoint = self._routes.find(scope["path"])
             if endpoint is None:
                 if self._via.passed(scope["headers"]):

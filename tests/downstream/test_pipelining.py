@@ -28,7 +28,6 @@ class Application:
         self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
         self.unreachable_peers = UnreachablePeers()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
-        self.unreachable_peers = UnreachablePeers()
         self.started: list[ServerRequest] = []
         self.limits_reached: list[str] = []
 

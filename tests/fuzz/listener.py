@@ -47,7 +47,6 @@ class _Application:
         self.start_pacer, self.write_batch = StartPacer(), WriteBatch()
         self.unreachable_peers = UnreachablePeers()
         self.limits, self.lifecycle = ClientLimits(), Lifecycle()
-        self.unreachable_peers = UnreachablePeers()
         self.requests: list[Request] = []
 
     def limit_reached(self, limit: str) -> None:
