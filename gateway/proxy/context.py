@@ -30,6 +30,8 @@ _FINAL = b"x-dynamo-session-final"
 _TRACE = b"traceparent"
 _TIMEOUT = b"x-request-timeout"
 _VIA = b"via"
+_CODING = b"content-encoding"
+_BODY_COMPRESSED = b"x-body-compressed"
 _DYNAMO = (b"x-dynamo-session-id", b"x-dynamo-parent-session-id")
 _CODEX = (b"thread-id", b"x-codex-parent-thread-id")
 _OPEN_CODE = (_SESSION, b"x-parent-session-id")
@@ -44,6 +46,8 @@ _CONTEXT_HEADERS = frozenset(
         _TRACE,
         _TIMEOUT,
         _VIA,
+        _CODING,
+        _BODY_COMPRESSED,
         _CLAUDE_ROOT,
         _CLAUDE_CHILD,
         _CLAUDE_PARENT,
@@ -68,6 +72,7 @@ class RequestContext:
     was taken. ``metadata`` are the ``x-dynamo-meta-*`` headers without that prefix; their values are never
     logged. ``traceparent`` is that of W3C Trace Context, not parsed. ``timeout`` is the value of
     ``X-Request-Timeout``: the client's own time limit, in seconds. ``forwarded``: a proxy sent the request.
+    ``coding`` is the content coding of its body, in lower case.
     """
 
     session: str | None = None
@@ -78,6 +83,7 @@ class RequestContext:
     traceparent: str | None = None
     timeout: float | None = None
     forwarded: bool = False
+    coding: str | None = None
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -127,8 +133,14 @@ def _context(headers: Headers) -> RequestContext:
         traceparent=named.get(_TRACE),
         timeout=_seconds(named.get(_TIMEOUT)),
         forwarded=_VIA in named,
+        coding=_coding(named),
         metadata=MappingProxyType(metadata),
     )
+
+
+def _coding(named: Mapping[bytes, str]) -> str | None:
+    given = [named[name].lower() for name in (_CODING, _BODY_COMPRESSED) if name in named]
+    return ", ".join(coding for coding in given if coding != "identity") or None
 
 
 def _seconds(text: str | None) -> float | None:

@@ -34,6 +34,7 @@ from gateway.formats.json.steps import STEPWISE_SIZE
 from gateway.formats.optional import Stepwise
 from gateway.limits import NO_TIMEOUTS, Timeouts
 from gateway.proxy.attempt import BUSY_STATUSES
+from gateway.proxy.content_coding import decode, without_coding
 from gateway.proxy.context import NO_CONTEXT, read_context
 from gateway.proxy.dispatch import dispatch
 from gateway.proxy.feed import feed
@@ -128,6 +129,9 @@ class GenerateHandler:
             record.session, live.routing_key = context.session, context.key
         if self._timeouts is not None or context.timeout is not None:
             live.start_deadlines(self._timeouts or NO_TIMEOUTS, context.timeout)
+        if context.coding is not None and self._operation == GENERATE:
+            live.body = await services.time_slices.run(decode(live.body, context.coding, services.body_limit))
+            record.request_bytes, headers = len(live.body), without_coding(headers)
         # 2 parse
         if self._stepwise is not None and len(live.body) > STEPWISE_SIZE:
             live.request = await services.time_slices.run(self._stepwise.parse_in_steps(live.body, headers))
