@@ -77,6 +77,7 @@ class World:
             start_pacer=StartPacer(),
             direct_route=lambda path, method: handler.begin,
             write_batch=self.write_batch,
+            unreachable_peers=self.services.fleet.unreachable_peers,
             limits=ClientLimits(head_seconds=3600, body_seconds=3600, idle_seconds=3600),
             lifecycle=self.services.lifecycle,
         )

@@ -52,6 +52,7 @@ CASES = [
     for kind in KINDS
     for stream in (False, True)
     if only in (None, kind) and streamed in (None, stream)
+    if name == "500" or stream == (kind == "vllm") or None not in (only, streamed)
 ]
 
 
@@ -86,14 +87,16 @@ class Patients:
         failed = b'"error"' in reply.content or b'"abort"' in reply.content
         return reply.status_code == 200 and not failed
 
-    async def load(self, seconds: float, *, clients: int = 8, stream: bool = False) -> Counter[bool]:
-        """Send requests from ``clients`` clients at once; each waits for 50 ms after a failure."""
+    async def load(
+        self, seconds: float = 1e6, *, requests: int = 10**6, clients: int = 8, stream: bool = False
+    ) -> Counter[bool]:
+        """Send ``requests``, or for ``seconds``, from ``clients``; each waits for 50 ms after a failure."""
         counts: Counter[bool] = Counter()
         loop = asyncio.get_running_loop()
         until_time = loop.time() + seconds
 
         async def client() -> None:
-            while loop.time() < until_time:
+            while loop.time() < until_time and counts.total() < requests:
                 good = await self.one(stream)
                 counts[good] += 1
                 if not good:
@@ -119,9 +122,9 @@ async def test_one_failing_worker_of_four_fails_a_twentieth_of_the_requests_at_m
     async with patients(kind) as of:
         assert (await of.load(1, stream=stream))[False] == 0
         of.infect(script)
-        counts = await of.load(3, stream=stream)
+        counts = await of.load(requests=300, stream=stream)
         assert counts[False] <= counts.total() / 20, counts
-        assert of.ill.state is not WorkerState.READY  # a probe of vLLM may notice, too
+        assert of.ill.on_trial or of.ill.state is not WorkerState.READY  # a probe of vLLM may notice, too
         assert {worker.state for worker in of.rigged.app.fleet.workers[1:]} == {WorkerState.READY}
 
 
@@ -129,7 +132,7 @@ async def test_one_failing_worker_of_four_fails_a_twentieth_of_the_requests_at_m
 async def test_worker_that_fails_from_its_first_request_draws_no_more_than_its_share(mode: str) -> None:
     async with patients("sglang", router_mode=mode) as of:
         of.infect(Reply(status=500))
-        counts = await of.load(4)
+        counts = await of.load(requests=300)
         assert counts[False] <= counts.total() / 20, counts
 
 
