@@ -11,9 +11,9 @@ import socket
 from asyncio import BaseTransport
 
 #: Seconds of silence before the kernel probes the peer, seconds between two probes, and probes without an
-#: answer before the connection is closed: a machine that disappeared is noticed within a minute. The kernel
-#: of an idle peer answers by itself.
-IDLE, INTERVAL, COUNT = 30, 10, 3
+#: answer before the connection is closed: a machine that disappeared is noticed within 25 s. The kernel of an
+#: idle peer answers by itself.
+IDLE, INTERVAL, COUNT = 10, 5, 3
 
 #: Errors of a connect when this machine, not the peer, is short of something.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})

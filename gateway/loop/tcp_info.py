@@ -11,8 +11,9 @@ import struct
 import sys
 from typing import NamedTuple
 
-# tcpi_state, a u8, tcpi_unacked, a u32, and tcpi_bytes_acked, a u64 (since Linux 4.1).
-_LAYOUT = struct.Struct("@B23xI92xQ")
+# tcpi_state and tcpi_probes, u8; tcpi_unacked, tcpi_last_data_sent and tcpi_last_ack_recv, u32; and
+# tcpi_bytes_acked, a u64 (since Linux 4.1).
+_LAYOUT = struct.Struct("@B2xB20xI16xI8xI60xQ")
 _CLOSE = 7
 
 
@@ -20,12 +21,17 @@ class TcpInfo(NamedTuple):
     """The part of ``struct tcp_info`` that is used.
 
     ``reset``: the peer refused what it was sent. ``acknowledged`` is in bytes, and the SYN counts as one;
-    ``unacknowledged`` in segments that were sent. Over TLS both count what is encrypted.
+    ``unacknowledged`` in segments that were sent. Over TLS both count what is encrypted. ``probes`` are those
+    of an idle connection or a closed window that the peer has not answered. ``since_sent`` and
+    ``since_answer`` are the seconds since data was last sent, even again, and since an acknowledgement came.
     """
 
     reset: bool
     acknowledged: int
     unacknowledged: int = 0
+    probes: int = 0
+    since_sent: float = 0.0
+    since_answer: float = 0.0
 
 
 def tcp_info(transport: asyncio.BaseTransport) -> TcpInfo | None:
@@ -41,5 +47,5 @@ def tcp_info(transport: asyncio.BaseTransport) -> TcpInfo | None:
         return None
     if len(raw) < _LAYOUT.size:
         return None
-    state, unacknowledged, acknowledged = _LAYOUT.unpack(raw)
-    return TcpInfo(state == _CLOSE, acknowledged, unacknowledged)
+    state, probes, unacknowledged, sent_ms, answer_ms, acknowledged = _LAYOUT.unpack(raw)
+    return TcpInfo(state == _CLOSE, acknowledged, unacknowledged, probes, sent_ms / 1000, answer_ms / 1000)

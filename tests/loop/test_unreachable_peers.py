@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,25 +39,39 @@ def wires(peers: UnreachablePeers, count: int = 1) -> list[Any]:
     return made
 
 
-async def test_bytes_that_nobody_acknowledges_end_a_connection_after_20_s(peers: UnreachablePeers) -> None:
+UNACKNOWLEDGED, WINDOW_PROBED = TcpInfo(False, 1000, 3), TcpInfo(False, 1000, probes=2)
+
+
+@pytest.mark.parametrize("sent", [UNACKNOWLEDGED, WINDOW_PROBED])
+async def test_host_that_answers_nothing_loses_its_connection_after_20_s(
+    peers: UnreachablePeers, sent: TcpInfo
+) -> None:
     (wire,) = wires(peers)
     await asyncio.sleep(100)  # idle for long before
-    wire.info = TcpInfo(False, 1000, 3)
-    await asyncio.sleep(LIMIT - 0.1)
-    assert not wire.aborted
-    await asyncio.sleep(2 * INTERVAL)
+    for second in range(30):
+        wire.info = sent._replace(since_answer=100.0 + second, since_sent=second % 7)
+        await asyncio.sleep(1)
+        if second < LIMIT:
+            assert not wire.aborted
     assert wire.aborted
 
 
-@pytest.mark.parametrize("why", ["all is acknowledged", "some is acknowledged", "unknown"])
-async def test_peer_that_is_there_keeps_its_connection(peers: UnreachablePeers, why: str) -> None:
-    """A peer that does not read acknowledges what was sent, and nothing more is sent to it."""
+#: What the kernel reports at a second in which a living peer acknowledges all, something, each attempt to
+#: send the same again to a closed window, or the probes of that window, which come less and less often.
+LIVING: dict[str, Callable[[int], TcpInfo | None]] = {
+    "all": lambda second: TcpInfo(False, 1000, 0, 0, second, second),
+    "some": lambda second: TcpInfo(False, second // 15, 7, 0, 0.1, second % 15),
+    "retransmissions": lambda second: TcpInfo(False, 1000, 7, 0, second % 60, second % 60 - 0.01),
+    "probes": lambda second: TcpInfo(False, 1000, 0, int(second % 60 == 0), second, second % 60),
+    "unknown": lambda second: None,
+}
+
+
+@pytest.mark.parametrize("what", LIVING)
+async def test_peer_that_is_there_keeps_its_connection(peers: UnreachablePeers, what: str) -> None:
     (wire,) = wires(peers)
     for second in range(200):
-        if why == "all is acknowledged":
-            wire.info = TcpInfo(False, 1000, 0)
-        else:
-            wire.info = TcpInfo(False, second // 15, 7) if why == "some is acknowledged" else None
+        wire.info = LIVING[what](second)
         await asyncio.sleep(1)
     assert not wire.aborted
 
@@ -64,7 +79,7 @@ async def test_peer_that_is_there_keeps_its_connection(peers: UnreachablePeers, 
 async def test_many_connections_are_looked_at_in_parts(peers: UnreachablePeers) -> None:
     made = wires(peers, 3 * module.AT_ONCE + 1)
     for wire in made[::2]:
-        wire.info = TcpInfo(False, 5, 1)
+        wire.info = TcpInfo(False, 5, 1, since_answer=100)
     for wire in made[: module.AT_ONCE]:
         peers.remove(wire)
     await asyncio.sleep(LIMIT + 3 * INTERVAL)

@@ -97,7 +97,8 @@ class Wire(Transport):
     family = socket.AF_UNIX
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        return tcp_info._LAYOUT.pack(_UP if self.taken else _RESET, 0, 1 + self.taken * len(self.written))
+        state, acknowledged = _UP if self.taken else _RESET, 1 + self.taken * len(self.written)
+        return tcp_info._LAYOUT.pack(state, 0, 0, 0, 0, acknowledged)
 
     def setsockopt(self, *options: Any) -> None:
         pass
