@@ -10,6 +10,7 @@ escapes, so that no id can end a line, move a terminal's cursor or fill a disk.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ import msgspec
 from gateway.exchange import ExchangeRecord
 from gateway.telemetry.access_log_line import AccessLogLine
 from gateway.telemetry.line_writer import LineWriter
+
+log = logging.getLogger(__name__)
 
 _TEXT_LIMIT = 256
 _REASONS_LIMIT = 16
@@ -51,7 +54,7 @@ class AccessLog:
     ) -> None:
         self._process = msgspec.UNSET if process is None else process
         self._encode = _as_json if shape == "json" else _as_text
-        self._writer = LineWriter(fd, lock=lock) if enabled else None
+        self._writer = LineWriter(fd, lock=lock, on_failure=_report) if enabled else None
 
     @property
     def dropped(self) -> int:
@@ -61,7 +64,7 @@ class AccessLog:
     def record(self, exchange: ExchangeRecord) -> None:
         """Write the line of ``exchange``, which has ended.
 
-        Never block or raise, even if nobody reads the log.
+        Never block or raise, even if nobody reads the log or its disk is full.
         """
         if self._writer is not None:
             self._writer.put(self._encode(line_of(exchange, datetime.now(UTC), self._process)))
@@ -70,6 +73,10 @@ class AccessLog:
         """Write the buffered lines, for at most one second."""
         if self._writer is not None:
             self._writer.close()
+
+
+def _report(error: OSError) -> None:
+    log.warning("the access log could not be written, its lines are lost: %s", error.strerror)
 
 
 def line_of(

@@ -149,7 +149,7 @@ LOST_LINES = Family(
     "access_log_dropped_total",
     "counter",
     (),
-    "Access log lines lost because standard output was not read fast enough",
+    "Access log lines lost because standard output was not read fast enough, or could not be written",
 )
 WAITING = Family("held_requests", "gauge", (), "Requests queued now: for a usable worker, or for room at one")
 WAITED = Family(

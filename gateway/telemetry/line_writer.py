@@ -10,10 +10,12 @@ shutdown of the interpreter.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 #: Most lines in the buffer, when the reader of the pipe does not keep up; further lines are dropped and
@@ -22,6 +24,8 @@ CAPACITY = 16_384
 
 _PAUSE = 0.1
 _BATCH = 1024
+#: Errors that end once there is room on the disk again.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LineWriter:
@@ -29,14 +33,25 @@ class LineWriter:
 
     Lines are passed in encoded and without a line end: a thread that encoded a batch would hold the
     interpreter lock, and so the event loop, for that time. No method raises or blocks. If the descriptor
-    cannot be written to any more, all lines are dropped.
+    cannot be written to any more, all lines are dropped; if its disk is full, those until there is room.
     """
 
     def __init__(
-        self, fd: int, capacity: int = CAPACITY, lock: AbstractContextManager[object] | None = None
+        self,
+        fd: int,
+        capacity: int = CAPACITY,
+        lock: AbstractContextManager[object] | None = None,
+        on_failure: Callable[[OSError], None] | None = None,
     ) -> None:
-        """Hold ``lock`` while a batch is written, as other processes may write to the same descriptor."""
+        """Hold ``lock`` while a batch is written, as other processes may write to the same descriptor.
+
+        The thread calls ``on_failure`` with the first error, and again only after a batch was written.
+        """
         self._fd = fd
+        self._on_failure = on_failure
+        self._failing = False
+        #: The last line that was written has no end.
+        self._cut = False
         self._capacity = capacity
         self._lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
         self._items: deque[bytes] = deque()
@@ -49,7 +64,7 @@ class LineWriter:
 
     @property
     def dropped(self) -> int:
-        """The number of lines lost so far, because the buffer was full or the descriptor broken."""
+        """The number of lines lost so far, because the buffer was full or they could not be written."""
         return self._dropped
 
     def put(self, line: bytes, *, soon: bool = False) -> None:
@@ -84,11 +99,21 @@ class LineWriter:
             lines = [self._items.popleft() for _ in range(count)]
             try:
                 with self._lock:
-                    self._write(b"\n".join(lines) + b"\n")
-            except OSError:
-                self._broken = True
-                self._dropped += count + len(self._items)
-                self._items.clear()
+                    self._write(b"\n" * self._cut + b"\n".join(lines) + b"\n")
+            except OSError as error:
+                self._fail(error, count)
+            else:
+                self._failing = False
+
+    def _fail(self, error: OSError, lost: int) -> None:
+        self._dropped += lost
+        if error.errno not in _FULL:
+            self._broken = True
+            self._dropped += len(self._items)
+            self._items.clear()
+        if not self._failing and self._on_failure is not None:
+            self._on_failure(error)
+        self._failing = True
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -97,6 +122,7 @@ class LineWriter:
                 # Two statements, because mypyc evaluates the bounds of some slices twice.
                 written = os.write(self._fd, view)
                 view = view[written:]
+                self._cut = bool(view)
             except BlockingIOError:
                 # Another process made the descriptor non-blocking. This thread may wait.
                 select.select([], [self._fd], [])

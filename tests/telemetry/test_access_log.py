@@ -123,6 +123,18 @@ def test_disabled_log_writes_nothing_and_starts_no_thread() -> None:
     assert log.dropped == 0
 
 
+def test_full_disk_is_one_line_in_the_other_log(caplog: pytest.LogCaptureFixture) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    for _ in range(2):
+        log = AccessLog(fd=full)
+        log.record(completed())
+        log.close()
+        assert log.dropped == 1
+    os.close(full)
+    line = "the access log could not be written, its lines are lost: No space left on device"
+    assert [record.getMessage() for record in caplog.records] == [line] * 2
+
+
 def test_line_keeps_no_reference_to_the_exchange_or_its_error() -> None:
     exchange = failed(UpstreamIncomplete("cut", cause=ValueError("large")), dispatched())
     line = line_of(exchange, datetime.now(UTC))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
 
@@ -80,6 +82,38 @@ def test_lines_are_dropped_once_the_reader_has_closed_the_pipe(pipe: Pipe) -> No
     writer.close()
     writer.put(b"two")
     assert writer.dropped == 2
+
+
+def test_full_disk_is_reported_once_and_written_to_again_once_there_is_room(pipe: Pipe) -> None:
+    """The first line after a cut one begins a line of its own."""
+    failures: list[OSError] = []
+    writer = LineWriter(pipe[1], on_failure=failures.append)
+    free, full = os.dup(pipe[1]), os.open("/dev/full", os.O_WRONLY)
+    try:
+        os.dup2(full, pipe[1])
+        for number in range(3):
+            writer.put(b"lost", soon=True)
+            while writer.dropped <= number:
+                pass
+        assert [error.errno for error in failures] == [errno.ENOSPC]
+        os.dup2(free, pipe[1])
+        writer._cut = True
+        writer.put(b"kept", soon=True)
+        assert os.read(pipe[0], 100) == b"\nkept\n"
+        writer.close()
+        assert (writer.dropped, len(failures)) == (3, 1)
+    finally:
+        os.close(free)
+        os.close(full)
+
+
+def test_write_that_is_cut_is_known(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    results: list[int | OSError] = [3, OSError(errno.ENOSPC, "full")]
+    monkeypatch.setattr(os, "write", Mock(side_effect=results))
+    writer = LineWriter(pipe[1])
+    writer.put(b"lines", soon=True)
+    writer.close()
+    assert (writer.dropped, writer._cut) == (1, True)
 
 
 def test_non_blocking_descriptor_is_waited_for(pipe: Pipe) -> None:

@@ -69,13 +69,16 @@ class SharedFile:
         """Replace the content by ``text``, which is on disk when this returns. Requires the lock."""
         path = self._path.resolve()
         new = Path(f"{path}.tmp")  # always this name, so that the file of a killed writer is overwritten
-        with new.open("wb") as file:
-            with suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), path.stat().st_mode)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        try:
+            with new.open("wb") as file:
+                with suppress(FileNotFoundError):
+                    os.fchmod(file.fileno(), path.stat().st_mode)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)  # of a failed write, as on a full disk
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)  # the rename must survive a crash of the system as well

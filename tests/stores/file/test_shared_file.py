@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -44,3 +46,18 @@ def test_replace_keeps_mode_and_symbolic_link_and_changes_the_version(tmp_path: 
     assert link.is_symlink()
     assert target.stat().st_mode & 0o777 == 0o640
     assert sorted(each.name for each in tmp_path.iterdir()) == ["deep", "link"]
+
+
+@pytest.mark.parametrize(("module", "name"), [(os, "fsync"), (os, "fchmod"), (Path, "replace")])
+def test_failed_write_leaves_the_file_and_nothing_beside_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
+) -> None:
+    """As on a full disk."""
+    path.write_bytes(b"old")
+    file = SharedFile(path)
+    with file.locked(0), monkeypatch.context() as patch:
+        patch.setattr(module, name, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(OSError, match="No space"):
+            file.replace(b"new")
+    assert file.read() == b"old"
+    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, f"{path.name}.lock"]
