@@ -343,6 +343,10 @@ class Fleet:
         """
         return candidates(self._roster(capability).of_model(model), excluding)
 
+    def model_for(self, capability: str, model: str | None) -> str | None:
+        """Return the model that requests for ``model`` (None: for any) will get; None: it is not known."""
+        return self._roster(capability).name_of(model)
+
     def _without_slot(self, workers: Collection[Worker]) -> Collection[Worker]:
         most = self._most_in_flight
         return () if most is None else {worker for worker in workers if worker.in_flight >= most}

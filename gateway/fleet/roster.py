@@ -51,6 +51,12 @@ class Roster:
             raise InvalidRequest("several models are served here; name one in `model`", param="model")
         raise UnknownModel(f"no worker serves the model {model[:256]!r}")
 
+    def name_of(self, model: str | None) -> str | None:
+        """Return the model that requests for ``model`` are meant for, usable now or not; None: not known."""
+        if model is not None:
+            return model if model in self.members_by_model else None
+        return None if self.mixed else next(iter(self.members_by_model), None)
+
     def members_of(self, model: str | None) -> Sequence[Worker]:
         """Return the workers of ``of_model``, and those that would be among them if they were usable."""
         return self.members if model is None else self.members_by_model.get(model, self.members)

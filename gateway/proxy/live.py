@@ -181,6 +181,8 @@ class LiveExchange:
         if not self._queued_until:
             self._queued_until = queue.deadline()
         wanted = (self.format.capability, self.projection.model)
+        if self.record.model is None:  # it may end while it is queued, and is counted then
+            self.record.model = self.services.fleet.model_for(*wanted)
         await queue.wait(wanted, tried, size=len(self.body), until=self._queued_until)
         for worker in tried.keys() - excluded(tried):
             del tried[worker]

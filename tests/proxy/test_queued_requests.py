@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine
 from typing import Any
 
 import httpx
 import pytest
 
-from gateway.sim import SimConfig, SimServer
-from tests.support.gateway import Rig, generates, queued, rig
+from gateway.sim import Reply, SimConfig, SimServer
+from tests.support.gateway import RawClient, Rig, arrived, eventually, generates, queued, rig
 
 BODY = {"input_ids": [1, 2, 3], "sampling_params": {"max_new_tokens": 2}}
 
@@ -55,6 +56,54 @@ async def test_request_that_cannot_wait_is_a_503_with_retry_after(
         assert await shows(gateway, line)
         for other in others:
             other.cancel()
+
+
+@pytest.mark.parametrize("end", ["leaves", "aborted", "too-long", "refused"])
+@pytest.mark.parametrize("named", [True, False])
+async def test_request_that_leaves_the_queue_counts_under_the_model_of_its_line(
+    end: str, named: bool
+) -> None:
+    settings: dict[str, Any] = {"queue_bytes": 1} if end == "refused" else {}
+    async with (
+        SimServer("sglang", SimConfig(model="m")) as sim,
+        rig(sim.url, max_in_flight_per_worker=1, **settings) as gateway,
+    ):
+        sim.behave(Reply(delay=1000))
+        members = {"model": "m"} if named else {}
+        running = asyncio.ensure_future(post(gateway, rid="first", **members))
+        await arrived(1, sim)
+        client = await RawClient.connect(gateway.port)
+        timeout = (("x-request-timeout", "0.2"),) if end == "too-long" else ()
+        client.request("/generate", json.dumps({**BODY, "rid": "r", **members}).encode(), headers=timeout)
+        if end in ("leaves", "aborted"):
+            await queued(gateway, 1)
+        if end == "leaves":
+            client.leave()
+        elif end == "aborted":
+            await gateway.client.post("/abort_request", json={"rid": "r"})
+        error_type = {"too-long": "response_timeout", "refused": "overload"}.get(end, "cancelled")
+        labels = (
+            f'model="m",endpoint="generate",request_type="unary",status="error",error_type="{error_type}"'
+        )
+        await eventually(lambda: shows(gateway, f"requests_total{{{labels}}} 1"))
+        assert "unknown_model" not in (await gateway.client.get("/metrics")).text
+        client.leave()
+        running.cancel()
+
+
+@pytest.mark.parametrize("model", ["m", "n", None, "of-nobody"])
+async def test_request_that_waits_for_one_of_several_models_counts_under_that(model: str | None) -> None:
+    """A name that only a client used never becomes a label: such a request is refused."""
+    async with (
+        SimServer("sglang", SimConfig(model="m")) as one,
+        SimServer("sglang", SimConfig(model="n")) as two,
+        rig(one.url, two.url, queue_seconds=0.2) as gateway,
+    ):
+        await gateway.client.post("/pause_generation", json={})
+        assert (await post(gateway, model=model)).status_code == {None: 400, "of-nobody": 404}.get(model, 503)
+        label = model if model in ("m", "n") else "unknown_model"
+        text = (await gateway.client.get("/metrics")).text
+        assert f'requests_total{{model="{label}",' in text and '"of-nobody"' not in text
 
 
 async def test_request_still_queued_when_the_grace_time_is_over_is_refused() -> None:
