@@ -34,8 +34,8 @@ _REQUEST: dict[str, Use] = {
     **_uses(Use.READ, "sampling_params stream session_params priority cache_salt lora_path"),
     **_uses(Use.READ, "routed_dp_rank data_parallel_rank"),
     # Lists of the wrong length for a batch crash the engine's handler.
-    **_uses(Use.READ, "return_logprob logprob_start_len top_logprobs_num return_sampling_mask"),
-    **_uses(Use.READ, "sampling_logprobs_mode lora_id custom_logit_processor"),
+    **_uses(Use.READ, "return_logprob logprob_start_len top_logprobs_num"),
+    **_uses(Use.PASSED, "return_sampling_mask sampling_logprobs_mode lora_id custom_logit_processor"),
     **_uses(Use.RESERVED, "bootstrap_host bootstrap_port bootstrap_room bootstrap_pair_key decode_tp_size"),
     **_uses(Use.RESERVED, "disagg_prefill_dp_rank external_trace_header received_time"),
     **_uses(Use.PASSED, "session_id mm_hashes mm_content_hashes use_audio_in_video video_config watermark"),

@@ -34,19 +34,11 @@ RESERVED = (
     "external_trace_header",
     "received_time",
 )
-#: For prompt i of a batch the engine takes entry i of these lists without a check of their length.
-PER_PROMPT = (
-    "return_logprob",
-    "logprob_start_len",
-    "top_logprobs_num",
-    "return_sampling_mask",
-    "sampling_logprobs_mode",
-    "lora_path",
-    "lora_id",
-    "custom_logit_processor",
-    "video_data",
-    "audio_data",
-)
+#: For prompt i of a batch the Python server takes entry i of these lists without a check of their length. It
+#: does so with other fields as well, but those the Rust server accepts.
+PER_PROMPT = ("return_logprob", "logprob_start_len", "top_logprobs_num", "video_data", "audio_data")
+#: Those of them that the Rust server accepts as empty lists.
+MEDIA = frozenset({"video_data", "audio_data"})
 
 
 _RAW = frozenset(BodyFields.__struct_fields__) - {"rid", "stream", "sampling_params"}

@@ -19,7 +19,14 @@ import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Headers, Projection, header
-from gateway.formats.sglang.body_fields import PER_PROMPT, RESERVED, entry_flags, is_flagged, read_fields
+from gateway.formats.sglang.body_fields import (
+    MEDIA,
+    PER_PROMPT,
+    RESERVED,
+    entry_flags,
+    is_flagged,
+    read_fields,
+)
 from gateway.formats.sglang.hints import RANK_HEADER, field_rank, hints_of, model_of, rank_of, session_of
 from gateway.formats.sglang.prompt_ids import PromptIds
 from gateway.formats.sglang.raw_members import NULL
@@ -292,5 +299,5 @@ def _check_logprob_starts(fields: BodyFields) -> None:
 def _check_lengths(fields: BodyFields, batch: int) -> None:
     for key, raw in zip(PER_PROMPT, _per_prompt(fields), strict=True):
         entries = None if raw is ABSENT else entry_flags(fields, key)
-        if entries is not None and len(entries) < batch:
+        if entries is not None and len(entries) < batch and (entries or key not in MEDIA):
             raise InvalidRequest(f"{key} must have an entry for each prompt.", param=key)

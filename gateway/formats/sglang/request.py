@@ -67,11 +67,7 @@ class BodyFields(msgspec.Struct):
     return_logprob: msgspec.Raw = ABSENT
     logprob_start_len: msgspec.Raw = ABSENT
     top_logprobs_num: msgspec.Raw = ABSENT
-    return_sampling_mask: msgspec.Raw = ABSENT
-    sampling_logprobs_mode: msgspec.Raw = ABSENT
     lora_path: msgspec.Raw = ABSENT
-    lora_id: msgspec.Raw = ABSENT
-    custom_logit_processor: msgspec.Raw = ABSENT
     video_data: msgspec.Raw = ABSENT
     audio_data: msgspec.Raw = ABSENT
     bootstrap_info: msgspec.Raw = ABSENT

@@ -94,8 +94,8 @@ HARMFUL: dict[tuple[str | None, str], list[bytes]] = {
     ],
     (None, "sampling_params.n"): [b'{"input_ids":[[1],[2]],"sampling_params":{"n":0}}'],
     (None, "return_logprob"): [b'{"input_ids":[[1],[2]],"return_logprob":[true]}'],
-    (None, "lora_path"): [b'{"input_ids":[[1],[2]],"lora_path":["a"]}'],
-    (None, "video_data"): [b'{"input_ids":[[1],[2]],"video_data":[]}'],
+    (None, "top_logprobs_num"): [b'{"input_ids":[[1],[2]],"top_logprobs_num":[]}'],
+    (None, "video_data"): [b'{"input_ids":[[1],[2]],"video_data":["https://host/a.mp4"]}'],
 }
 
 
@@ -142,7 +142,8 @@ def test_text_that_the_engine_does_not_read_either_is_refused(body: bytes) -> No
         b'{"input_ids":[1],"sampling_params":[{}]}',
         b'{"text":"a","sampling_params":[{"max_new_tokens":4},{}]}',
         b'{"input_embeds":[[0.1]],"sampling_params":[{"n":0}]}',
-        b'{"input_ids":[[1],[2]],"lora_path":["a",null]}',
+        b'{"input_ids":[[1],[2]],"lora_path":["a"],"lora_id":[],"return_sampling_mask":[true]}',
+        b'{"input_ids":[[1],[2]],"video_data":[],"audio_data":[]}',
         b'{"input_ids":[[1],[2]],"token_ids_logprob":[5]}',
         b'{"input_ids":[[1],[2]],"image_data":[]}',
         b'{"input_ids":"hello"}',
