@@ -74,6 +74,7 @@ class VllmEngine(Engine):
         if wanted.stream:
             exchange.start(200, EVENTS, extra=headers)
         try:
+            request.check_transport(id, wanted)
             self._check_engine(exchange, wanted)
         except errors.StreamError as late:
             if not wanted.stream:

@@ -39,7 +39,12 @@ class StreamError(Exception):
 
 
 def refusal(message: str, kind: str, code: int, param: str | None = None) -> Refusal:
-    return Refusal(code, encode({"error": {"message": message, "type": kind, "param": param, "code": code}}))
+    envelope = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    try:
+        return Refusal(code, json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode())
+    except UnicodeEncodeError as error:
+        # The message repeats an unpaired surrogate of the request: the engine cannot write it either.
+        return refusal(str(error), "BadRequestError", 400)
 
 
 def internal(message: str) -> Refusal:

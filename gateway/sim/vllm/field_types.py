@@ -108,6 +108,24 @@ def text(value: Any, path: str) -> str:
     raise Problem("string_type", path, "Input should be a valid string", value)
 
 
+def is_unicode(value: str) -> bool:
+    """Return True if ``value`` has no unpaired surrogate, which Python's ``json`` reads."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unicode_text(value: Any, path: str) -> str:
+    """Return a text whose length the engine's model limits; such a text may have no unpaired surrogate."""
+    found = text(value, path)
+    if not is_unicode(found):
+        message = "Input should be a valid string, unable to parse raw data as a unicode string"
+        raise Problem("string_unicode", path, message, value)
+    return found
+
+
 def texts(value: Any, path: str) -> list[str]:
     """Return one string or a list of strings as a list."""
     if isinstance(value, str):

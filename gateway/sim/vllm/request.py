@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.sim.config import SimConfig
-from gateway.sim.engine import Refusal
+from gateway.sim.engine import Refusal, encode
 from gateway.sim.exchange import Exchange
 from gateway.sim.tokens import pack
 from gateway.sim.vllm import errors, field_types, sampling
@@ -97,6 +97,18 @@ def read(body: dict[str, Any], config: SimConfig) -> Request:
     return request
 
 
+def check_transport(id: str, request: Request) -> None:
+    """Check what must be sent to the engine core, in UTF-8. Raises StreamError."""
+    try:
+        encode(request.kv_transfer_params)
+        encode(request.ec_transfer_params)
+    except UnicodeEncodeError as error:
+        raise errors.StreamError(str(error)) from error
+    if not field_types.is_unicode(id):
+        # Only this one comes as an unexpected exception, about which the engine says nothing.
+        raise errors.StreamError("", kind="InternalServerError", code=500)
+
+
 def check_engine_rules(request: Request, config: SimConfig) -> None:
     """Check the rules that only the engine core checks. Raises StreamError."""
     prompt, room = request.prompt, config.max_model_len
@@ -142,7 +154,7 @@ def _typed(body: dict[str, Any], config: SimConfig) -> Request:
     )
     request_id = field_types.text(body["request_id"], "body.request_id") if "request_id" in body else None
     priority = field_types.integer(body["priority"], "body.priority") if "priority" in body else 0
-    salt = _optional(body, "cache_salt", field_types.text, "")
+    salt = _optional(body, "cache_salt", field_types.unicode_text, "")
     params = sampling.read(body["sampling_params"], config)
     return Request(
         prompt=prompt,

@@ -56,6 +56,38 @@ async def test_header_names_the_request_before_the_body_does() -> None:
     assert (null.status, null.json["error"]["param"]) == (400, "body.request_id")
 
 
+CODEC = "'utf-8' codec can't encode character '\\ud800' in position %d: surrogates not allowed"
+
+
+@pytest.mark.parametrize(
+    ("member", "status", "type_", "message"),
+    [
+        ('"request_id":"a\\ud800"', 500, "InternalServerError", ""),
+        ('"request_id":"\ud800"', 500, "InternalServerError", ""),
+        ('"model":"a\\ud800"', 400, "BadRequestError", CODEC % 33),
+        ('"kv_transfer_params":{"a":"\\ud800"}', 400, "BadRequestError", CODEC % 0),
+        ('"cache_salt":"a\\ud800"', 400, "Bad Request", "string_unicode"),
+        ('"x":"\\ud800"', 200, "", ""),
+    ],
+)
+async def test_unpaired_surrogate_is_answered_as_the_engine_does(
+    member: str, status: int, type_: str, message: str
+) -> None:
+    """As observed: it cannot be sent to the engine core, or not be written in the error about it."""
+    text = '{"token_ids":[5],"sampling_params":{"max_tokens":1},%s%s}'
+    async with SimServer("vllm") as sim:
+        reply = await post(sim, (text % (member, "")).encode("utf-8", "surrogatepass"))
+        late = await post(sim, (text % (member, ',"stream":true')).encode("utf-8", "surrogatepass"))
+        assert (await generate(sim, 1)).status == 200
+    assert reply.status == status
+    if status == 500:
+        assert late.status == 200 and late.events == [reply.json]
+    if status != 200:
+        error = reply.json["error"]
+        assert (error["type"], error["code"]) == (type_, status)
+        assert message in error["message"] and bool(error["message"]) == bool(message)
+
+
 async def test_abort_needs_the_prefixed_id_and_ends_all_that_share_it() -> None:
     """200 in any case; stream ends with an empty chunk, unary with what it has."""
     async with SimServer("vllm", SLOW) as sim:
