@@ -6,14 +6,15 @@ Owns: which objects of which cluster are workers. Must never enter: annotations 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from gateway.settings import environment
 from gateway.settings.fields import Choice, File, Placeholder, Section, server_url, setting
 
 _DNS_LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_LABEL_NAME = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 
 class Kubernetes(Section):
@@ -40,6 +41,12 @@ class Kubernetes(Section):
         "DYN_KUBERNETES_PORT",
         None,
         "Number or name of their port; unset: the only one, or of several the one named http",
+    )
+    kubernetes_port_label: Annotated[str | None, Placeholder("LABEL")] = setting(
+        "DYN_KUBERNETES_PORT_LABEL",
+        None,
+        "Label of pods with an index that is added to their port, such as apps.kubernetes.io/pod-index, for "
+        "pods on the network of their node",
     )
     kubernetes_scheme: Choice[Literal["http", "https"]] = setting(
         "DYN_KUBERNETES_SCHEME", "http", "Scheme of their URLs if they have no annotation for it: http, https"
@@ -79,6 +86,19 @@ class Kubernetes(Section):
             if not (0 < number < 65536 if number is not None else re.fullmatch(_DNS_LABEL, port)):
                 raise ValueError(f"{port!r} is neither the number nor the name of a port")
         return port
+
+    @field_validator("kubernetes_port_label")
+    @classmethod
+    def _is_label(cls, name: str | None) -> str | None:
+        if name is not None and re.fullmatch(_LABEL_NAME, name) is None:
+            raise ValueError(f"{name!r} is not the name of a label")
+        return name
+
+    @model_validator(mode="after")
+    def _pods_have_labels(self) -> Self:
+        if self.kubernetes_port_label is not None and self.kubernetes_resource != "pods":
+            raise ValueError("DYN_KUBERNETES_PORT_LABEL: needs DYN_KUBERNETES_RESOURCE=pods")
+        return self
 
     @field_validator("kubernetes_api_url")
     @classmethod

@@ -49,7 +49,7 @@ def selection_of(settings: Settings, account: Path) -> Selection:
         resource=RESOURCES[settings.kubernetes_resource],
         selector=settings.kubernetes_selector,
         namespace=None if namespace == "*" else namespace,
-        defaults=Defaults(port and port_of(port), settings.kubernetes_scheme),
+        defaults=Defaults(port and port_of(port), settings.kubernetes_scheme, settings.kubernetes_port_label),
     )
 
 

@@ -37,6 +37,13 @@ def texts(value: object, *path: str) -> Mapping[str, str]:
     return {name: found for name, found in part(value, *path).items() if isinstance(found, str)}
 
 
+def strings(value: object, *path: str) -> Iterator[str]:
+    """Yield the strings in the list at ``path``."""
+    found = _at(value, path)
+    if isinstance(found, list):
+        yield from (each for each in found if isinstance(each, str))
+
+
 def number(value: object, *path: str) -> int | None:
     """Return the integer at ``path``, or None."""
     found = _at(value, path)

@@ -19,11 +19,13 @@ from gateway.stores.record import WorkerRecord
 class Defaults:
     """The defaults for objects without annotations.
 
-    ``port`` is a number or a name; None: the only port it has.
+    ``port`` is a number or a name; None: the only port it has. ``port_label`` is a label of pods whose number
+    is added to the port.
     """
 
     port: int | str | None = None
     scheme: str = "http"
+    port_label: str | None = None
 
 
 class UnusableObject(ValueError):
@@ -43,6 +45,12 @@ class Candidate:
     identity: tuple[str, str]
     preference: int
     created: str
+
+    @property
+    def name(self) -> str:
+        """The name of its pod, with the namespace; its address if it is in no pod."""
+        labels = self.record.labels
+        return f"{labels.get('kubernetes/namespace', '')}/{labels.get('kubernetes/pod') or self.identity[0]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from gateway.stores.kubernetes.annotations import SCHEMES, Annotations
 from gateway.stores.kubernetes.objects import Object, flag, number, parts, text, texts
-from gateway.stores.kubernetes.pods import DEFAULT_PORT_NAME
+from gateway.stores.kubernetes.pod_ports import DEFAULT_PORT_NAME
 from gateway.stores.kubernetes.reading import (
     Candidate,
     Defaults,

@@ -59,6 +59,8 @@ def test_gateway_in_a_cluster_uses_the_service_account(inside: Path, monkeypatch
 
 def test_all_settings_of_the_selection(inside: Path) -> None:
     assert selection_of(settings(), inside) == Selection(PODS, "app=engine", "blue", Defaults())
+    labelled = Defaults(port_label="apps.kubernetes.io/pod-index")
+    assert selection_of(settings(port_label=labelled.port_label or ""), inside).defaults == labelled
     made = settings(resource="EndpointSlices", namespace="*", port="http", scheme="https")
     wanted = Selection(ENDPOINT_SLICES, "app=engine", None, Defaults("http", "https"))
     assert selection_of(made, inside) == wanted
@@ -73,6 +75,7 @@ def test_all_settings_of_the_selection(inside: Path) -> None:
         ("selector", ("",)),
         ("namespace", ("Blue", "a/b", "")),
         ("port", ("0", "65536", "1" * 5000, "my port")),
+        ("port_label", ("", "a/", "/a", "a b", "A/b", "a" * 64, "a/b/c")),
         ("scheme", ("ftp",)),
         ("api_url", ("other:6443", "https://me:hunter2@other")),
         ("token_file", ("",)),
@@ -86,6 +89,10 @@ def test_error_of_an_invalid_value_names_the_setting(
         text = problem(**{name: value})
         assert text.startswith(f"--kubernetes-{name.replace('_', '-')}: ")
         assert "hunter2" not in text
+
+
+def test_label_of_the_port_is_one_of_pods(inside: Path) -> None:
+    assert problem(resource="endpointslices", port_label="i").startswith("DYN_KUBERNETES_PORT_LABEL: ")
 
 
 def test_selector_is_required(inside: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.stores.base import Gone, Put
 from gateway.stores.kubernetes.reading import Candidate, ObjectWorkers
 from gateway.stores.kubernetes.worker_index import WorkerIndex, merge
@@ -53,6 +55,23 @@ def test_server_with_addresses_of_two_families_is_one_worker() -> None:
 def test_url_belongs_to_the_younger_of_two_servers() -> None:
     old, young = candidate("a", "u1", created="1"), candidate("a", "u2", created="2", model="young")
     assert merge([old, young]) == merge([young, old]) == {"http://a:1": young.record}
+
+
+def test_log_names_both_servers_at_one_url_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Pods on the network of one node, for example; again only after it was over."""
+
+    def at(url: str, name: str, created: str) -> ObjectWorkers:
+        labels = {"kubernetes/namespace": "d", "kubernetes/pod": name}
+        return reading(Candidate(WorkerRecord(url, labels=labels), (name, "1"), 0, created))
+
+    index, line = WorkerIndex(), "d/e-0 and d/e-1 are both at http://n:1, so only d/e-1 is a worker"
+    index.replace({A: at("http://n:1", "e-0", "1"), B: at("http://n:1", "e-1", "2")})
+    index.update(("d", "other"), at("http://o:1", "other", "1"))
+    assert caplog.text.count(line) == 1
+    index.update(B, at("http://n:2", "e-1", "2"))
+    index.update(B, at("http://n:1", "e-1", "2"))
+    assert caplog.text.count(line) == 2
+    assert list(index.records) == ["http://n:1", "http://o:1"]
 
 
 def test_ports_of_one_server_are_separate_workers() -> None:
