@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from gateway.prefork.frames import Frame, Verb
 from gateway.prefork.hub import ANSWER_TIMEOUTS, Hub
 
@@ -158,12 +160,15 @@ def test_hub_is_idle_when_it_drains_and_no_process_has_an_exchange() -> None:
     assert [frame.verb for _, frame in play.sent[-2:]] == [Verb.END, Verb.END]
 
 
-def test_cordons_are_sent_to_a_process_that_does_not_serve_yet_but_not_awaited() -> None:
+@pytest.mark.parametrize("verb", [Verb.CORDONS, Verb.FINDINGS])
+def test_what_all_have_to_know_is_sent_to_a_process_that_does_not_serve_yet_but_not_awaited(
+    verb: Verb,
+) -> None:
     """It has to know them when it begins to serve."""
     play = Play(1, 2)
     play.hub.process_started(3, replacement=True)
     play.sent.clear()
-    play.receive(1, Verb.CORDONS, b'"m"', 7)
+    play.receive(1, verb, b'"m"', 7)
     sent = play.sent[:]
     assert [(process, frame.body) for process, frame in sent] == [(2, b'"m"'), (3, b'"m"')]
     play.sent.clear()
