@@ -49,7 +49,7 @@ async def load(gateway: Rig) -> AsyncIterator[Counter[int]]:
 
 
 def engine() -> SimServer:
-    return SimServer(kind, SimConfig(token_delay=DELAY, drain_poll=LOOKS, shutdown_timeout=60))
+    return SimServer(SGLANG, SimConfig(token_delay=DELAY, drain_poll=LOOKS))
 
 
 def last_arrival(sim: SimServer) -> float:
