@@ -12,8 +12,8 @@ of the request.
 A policy that sees the prompt needs the request's ``Projection`` (gateway/formats/contract.py), which is known
 in ``LiveExchange.lease`` (gateway/proxy/live.py): hand it from there through ``Fleet.lease`` to ``pick``.
 ``prompt_tokens`` of it is only the number of tokens. The ids are those of ``projection.hints().token_ids()``
-(gateway/formats/routing_hints.py); for a batch they are those of its first prompt. ``token_ids`` is None for
-a prompt that is a text.
+(gateway/formats/routing_hints.py); for a batch they are those of its first prompt. The attribute
+``token_ids`` is None for a prompt that is a text.
 """
 
 from __future__ import annotations
