@@ -1,8 +1,8 @@
 """The head of every request to a worker: exchanges, probes, aborts and control calls.
 
-Owns: the request line, Content-Length and the order of the lines; a header for all requests belongs here (Host
-and Via are the same for all requests to a worker, so the fleet makes them). Must never enter: a dialect,
-sockets.
+Owns: the request line, Content-Length and the order of the lines; a header for all requests belongs here.
+(Host and Via are the same for all requests to a worker, so the fleet makes them.) Must never enter: a
+dialect, sockets.
 """
 
 from __future__ import annotations
