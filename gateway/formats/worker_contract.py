@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,19 @@ class ProbeReply:
 
     status: int
     body: bytes
+
+
+class Capacity(NamedTuple):
+    """How much a worker can take, as far as its engine reports it.
+
+    Its KV cache in blocks, the tokens of one block, the most requests that it runs at once, and the most
+    prompt tokens in one batch.
+    """
+
+    kv_blocks: int | None = None
+    kv_block_size: int | None = None
+    max_requests: int | None = None
+    max_batch_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,7 @@ class WorkerInfo:
     paused: bool = False
     cards: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     launch: str | None = None
+    capacity: Capacity = Capacity()
 
 
 class WorkerContract(Protocol):

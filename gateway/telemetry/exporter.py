@@ -76,6 +76,7 @@ class MetricsExporter:
         processes = Processes(serving, restarts, loads)
         lost = int(own.numbers["lost_lines",])
         tallies = restore_tallies(own, self._buckets)
+        tallies.last_streams = self._tallies.last_streams
         waiting = int(own.numbers["waiting",])
         values = self._values._replace(dropped_lines=lambda: lost, waiting=lambda: waiting)
         text = Exposition(self._prefix, tallies, values, processes).text()

@@ -78,8 +78,7 @@ class Exposition:
         self._tallies.count_begun()
         workers = list(self._now.workers())
         parts = (self._requests(), self._running(), self._models(), self._traffic(), self._fleet(workers))
-        delay = self._histogram(families.LOOP_DELAY, [((), self._tallies.loop_delay)])
-        return "".join(chain(*parts, delay, self._queue(), self._processes_and_build()))
+        return "".join(chain(*parts, self._loop(), self._queue(), self._processes_and_build()))
 
     def _requests(self) -> Iterator[str]:
         begun, requests = self._tallies.begun, self._tallies.requests
@@ -161,19 +160,13 @@ class Exposition:
         yield from self._plain(families.ROUTED, (((name,), tally.routed) for name, tally in formats))
         yield from self._plain(families.LOST_LINES, [((), self._now.dropped_lines())])
 
+    def _loop(self) -> Iterator[str]:
+        delay = self._tallies.loop_delay
+        yield from self._histogram(families.LOOP_DELAY, [((), delay)])
+        yield from self._plain(families.LOOP_STALLS, [((), delay.over(families.STALL_SECONDS))])
+
     def _fleet(self, workers: list[Worker]) -> Iterator[str]:
-        ready: dict[str, float] = {}
-        context: dict[str, float] = {}
-        for worker in workers:
-            for info in worker.infos.values():
-                usable = int(worker.usable and info.usable)
-                for model in models_of(worker, info):
-                    ready[model] = max(ready.get(model, 0), usable)
-                    context[model] = max(context.get(model, 0), info.context_length or 0)
-        yield from self._plain(families.READY, _by_model(ready))
-        yield from self._plain(
-            families.CONTEXT, _by_model({model: most for model, most in context.items() if most})
-        )
+        yield from self._sizes(workers)
         loads = self._processes.loads
         yield from self._plain(
             families.WORKER_IN_FLIGHT,
@@ -188,8 +181,47 @@ class Exposition:
         yield from self._plain(
             families.WORKER_REQUESTS, (((url, name, state.value), n) for (url, name, state), n in served)
         )
+        yield from self._last_streams(workers)
         placed = self._tallies.placements.items()
         yield from self._plain(families.KEYED, (((placement.value,), n) for placement, n in placed))
+
+    def _sizes(self, workers: list[Worker]) -> Iterator[str]:
+        """Yield what workers report of their models: of each value the largest one."""
+        ready: dict[str, float] = {}
+        largest: dict[Family, dict[str, float]] = {
+            families.CONTEXT: {},
+            families.KV_BLOCKS: {},
+            families.KV_BLOCK_SIZE: {},
+            families.MAX_SEQUENCES: {},
+            families.MAX_BATCH_TOKENS: {},
+        }
+        for worker in workers:
+            for info in worker.infos.values():
+                usable = int(worker.usable and info.usable)
+                reported = zip(largest.values(), (info.context_length, *info.capacity), strict=True)
+                known = [(by_model, value) for by_model, value in reported if value is not None]
+                for model in models_of(worker, info):
+                    ready[model] = max(ready.get(model, 0), usable)
+                    for by_model, value in known:
+                        by_model[model] = max(by_model.get(model, 0), value)
+        yield from self._plain(families.READY, _by_model(ready))
+        for family, by_model in largest.items():
+            yield from self._plain(family, _by_model(by_model))
+
+    def _last_streams(self, workers: list[Worker]) -> Iterator[str]:
+        rows: tuple[list[tuple[tuple[str, ...], float]], ...] = ([], [], [])
+        for worker in workers:
+            ttft, isl, gaps = self._tallies.last_streams.get(worker.url, (None, None, None))
+            rank = worker.address.rank
+            labels = (worker.url, "none" if rank is None else str(rank), families.WORKER_TYPE)
+            itl = None if gaps is None else gaps.total / sum(gaps.counts)
+            for found, value in zip(rows, (ttft, isl, itl), strict=True):
+                if value is not None:
+                    found.append((labels, value))
+        for family, found in zip(
+            (families.LAST_TTFT, families.LAST_ISL, families.LAST_ITL), rows, strict=True
+        ):
+            yield from self._plain(family, found)
 
     def _states(self, workers: list[Worker]) -> Iterator[str]:
         # Always all states, because a gauge that disappears reads as unknown, not as 0.

@@ -24,6 +24,7 @@ class Family(NamedTuple):
 
 _MODEL = ("model",)
 _REQUEST = ("model", "endpoint", "request_type")
+_RANKED = ("worker_id", "dp_rank", "worker_type")
 
 STARTED = Family("requests_started_total", "counter", _REQUEST, "Requests accepted")
 REQUESTS = Family(
@@ -71,7 +72,26 @@ REJECTED = Family("model_rejection_total", "counter", ("model", "endpoint"), "Re
 FAILURES = Family("failures_total", "counter", ("class", "reason"), "Failed requests, by cause")
 READY = Family("model_ready", "gauge", _MODEL, "1 if a usable worker serves the model, else 0")
 CONTEXT = Family("model_context_length", "gauge", _MODEL, "Largest context any worker offers, in tokens")
+KV_BLOCKS = Family("model_total_kv_blocks", "gauge", _MODEL, "Largest KV cache any worker reports, in blocks")
+KV_BLOCK_SIZE = Family(
+    "model_kv_cache_block_size",
+    "gauge",
+    _MODEL,
+    "Largest block of a KV cache any worker reports, in tokens",
+)
+MAX_SEQUENCES = Family(
+    "model_max_num_seqs", "gauge", _MODEL, "Most requests any worker reports that it runs at once"
+)
+MAX_BATCH_TOKENS = Family(
+    "model_max_num_batched_tokens",
+    "gauge",
+    _MODEL,
+    "Most prompt tokens any worker reports that it takes in one batch",
+)
 LOOP_DELAY = Family("event_loop_delay_seconds", "histogram", (), "How late the event loop runs a timer")
+LOOP_STALLS = Family(
+    "event_loop_stall_total", "counter", (), "Times the event loop ran a timer more than 5 ms late"
+)
 WORKER_IN_FLIGHT = Family(
     "worker_inflight_requests", "gauge", ("worker",), "Requests this gateway has in flight at a worker"
 )
@@ -102,6 +122,24 @@ WORKER_WAITING = Family(
     "gauge",
     ("worker",),
     "Requests queued at a worker as it reports them, from all its clients",
+)
+LAST_TTFT = Family(
+    "worker_last_time_to_first_token_seconds",
+    "gauge",
+    _RANKED,
+    "Time to the first token of the last complete stream of a worker",
+)
+LAST_ISL = Family(
+    "worker_last_input_sequence_tokens",
+    "gauge",
+    _RANKED,
+    "Prompt tokens of the last complete stream of a worker",
+)
+LAST_ITL = Family(
+    "worker_last_inter_token_latency_seconds",
+    "gauge",
+    _RANKED,
+    "Mean time between two tokens of the last complete stream of a worker",
 )
 WORKER_REQUESTS = Family(
     "worker_requests_total",
@@ -169,6 +207,11 @@ PROCESS_RESTARTS = Family(
 BUILD = Family(
     "build_info", "gauge", ("version", "compiled"), "Always 1; compiled is true for the compiled build"
 )
+
+#: Seconds over which a delay of the event loop counts as a stall; one of the bounds of LOOP_DELAY.
+STALL_SECONDS = 0.005
+#: The label ``worker_type`` of a worker that runs prompts and generates, as Dynamo has it.
+WORKER_TYPE = "decode"
 
 #: error type -> the class Dynamo uses for such failures
 CLASSES: Mapping[str, str] = MappingProxyType(

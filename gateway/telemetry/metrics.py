@@ -53,6 +53,8 @@ class Metrics:
                 tallies.limits[error.limit] += 1
         if exchange.worker is not None:
             tallies.served[exchange.worker, exchange.format, exchange.state] += 1
+            if exchange.stream and not error_type:
+                tallies.last_streams[exchange.worker] = (exchange.ttft, exchange.prompt_tokens, exchange.gaps)
         _count_traffic(self._format(exchange.format), exchange)
         _observe(self._model(model), exchange)
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
-from gateway.exchange import ExchangeRecord, ExchangeState
+from gateway.exchange import ExchangeRecord, ExchangeState, Gaps
 from gateway.fleet.states import WorkerState
 from gateway.formats.contract import Ending
 from gateway.routing.rendezvous import Placement
@@ -42,6 +42,11 @@ class Histogram:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def over(self, bound: float) -> int:
+        """Return the number of observations over ``bound``, which is one of the bounds."""
+        first = self.bounds.index(bound) + 1
+        return sum(self.counts[first:])
 
     def merge(self, counts: Sequence[int], total: float) -> None:
         """Add the counts of another histogram with the same bounds."""
@@ -112,6 +117,8 @@ class Tallies:
         self.transitions: Counter[tuple[WorkerState, WorkerState]] = Counter()
         #: at the home of its key or elsewhere -> requests with a routing key
         self.placements: Counter[Placement] = Counter()
+        #: worker URL -> TTFT, prompt tokens and gaps of its last complete stream in this process
+        self.last_streams: dict[str, tuple[float | None, int | None, Gaps | None]] = {}
         #: kind of route -> requests refused because they had no valid key
         self.unauthorized: Counter[str] = Counter()
         #: limit -> times it was reached
@@ -137,9 +144,11 @@ class Tallies:
         return now
 
     def forget_served(self, urls: Collection[str]) -> None:
-        """Keep only the entries of ``served`` for ``urls``, as workers may get ever new addresses."""
+        """Keep only what is counted for the workers ``urls``, as workers may get ever new addresses."""
         for gone in [key for key in self.served if key[0] not in urls]:
             del self.served[gone]
+        for url in self.last_streams.keys() - urls:
+            del self.last_streams[url]
 
     def fold(self, served: Collection[str], unknown: ModelTally) -> None:
         """Move the counts of models that no worker serves and no exchange uses to UNKNOWN_MODEL.

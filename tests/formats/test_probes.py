@@ -11,7 +11,7 @@ import pytest
 from gateway.formats.optional import WorkerHealth, WorkerLoad
 from gateway.formats.sglang.load import GET_LOAD, LOADS
 from gateway.formats.vllm.load import LOAD, METRICS
-from gateway.formats.worker_contract import ProbeReply, WorkerInfo
+from gateway.formats.worker_contract import Capacity, ProbeReply, WorkerInfo
 from tests.formats.dialects import DIALECTS
 from tests.formats.support import records
 
@@ -69,6 +69,7 @@ def test_recorded_server_of_sglang_is_identified() -> None:
         adapters=("lora",),
         launch="kv_cache_allocation=0.4155501500001719 load_weight=0.01850343299997803"
         " scheduler_e2e=1.304029184000001 tokenizer_e2e=8.230901236999898",
+        capacity=Capacity(16384, 1, 16, 16384),
     )
 
 
@@ -99,6 +100,15 @@ DISK = {"data": [{"id": "/ckpt/step-1", "max_model_len": 2048}, LORA | {"parent"
         # The context length is that of the first model, else the server's.
         ({"server_info": LENGTH, "v1_models": CARDS}, "context_length", (2048,)),
         ({"server_info": LENGTH}, "context_length models", (4096, ("m",))),
+        *(
+            ({"server_info": (200, INFO | reported)}, "capacity", (Capacity(*capacity),))
+            for reported, capacity in (
+                ({"max_total_num_tokens": 1001, "page_size": 16}, (63, 16)),
+                ({"internal_states": [{"effective_max_running_requests_per_dp": 8}]}, (None, None, 8)),
+                ({"max_total_num_tokens": "9", "page_size": 0, "internal_states": [1]}, ()),
+                ({"max_total_num_tokens": -1, "page_size": True, "max_prefill_tokens": 1 << 70}, ()),
+            )
+        ),
         # With weights from disk the server reports their path as its name; its adapters stay its own.
         (
             {

@@ -15,7 +15,7 @@ from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ending
 from gateway.formats.optional import WorkerLoad
-from gateway.formats.worker_contract import WorkerInfo
+from gateway.formats.worker_contract import Capacity, WorkerInfo
 from gateway.loop.tasks import Tasks
 from gateway.stores.record import WorkerRecord
 from gateway.telemetry import families
@@ -309,6 +309,72 @@ def test_every_metric_is_documented_with_its_type_labels_and_meaning(metrics: Te
         f"| `{each.name}` | {each.kind} | {', '.join(each.labels) or '–'} | {each.text} |"
         for each in known.values()
     )
+
+
+#: The metrics of Dynamo's frontend.
+DYNAMO = """
+requests_started_total requests_total request_duration_seconds inflight_requests active_requests
+queued_requests disconnected_clients input_sequence_tokens output_sequence_tokens cached_tokens
+output_tokens_total time_to_first_token_seconds inter_token_latency_seconds model_cancellation_total model_rejection_total
+model_migration_total model_migration_duration_seconds model_migration_max_seq_len_exceeded_total
+model_migration_limit model_ready model_total_kv_blocks model_max_num_seqs model_max_num_batched_tokens
+model_context_length model_kv_cache_block_size failures_total worker_active_decode_blocks
+worker_active_prefill_tokens worker_last_time_to_first_token_seconds worker_last_input_sequence_tokens
+worker_last_inter_token_latency_seconds router_queue_pending_requests router_queue_pending_isl_tokens
+router_queue_pending_cached_tokens router_queue_backpressure_total router_admission_received_total
+router_admission_rejected_total stage_duration_seconds stage_requests event_loop_delay_seconds
+event_loop_stall_total
+""".split()
+
+
+def test_every_metric_of_dynamo_is_here_or_does_not_apply() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (same|differs: .+|not applicable: .+) \|$", DOCS.read_text(), re.M)
+    assert sorted(name for name, _ in rows) == sorted(DYNAMO)
+    here = {family.name for family in vars(families).values() if isinstance(family, Family)}
+    for name, what in rows:
+        assert (name in here) != what.startswith("not applicable"), name
+
+
+def test_delay_of_the_loop_over_five_milliseconds_is_a_stall(metrics: Telemetry) -> None:
+    for delay in (0.0, 0.005, 0.0051, 0.3, 9.0):
+        metrics.metrics.tallies.loop_delay.observe(delay)
+    assert scrape(metrics)["event_loop_stall_total",] == 3
+
+
+def test_last_complete_stream_of_each_worker_is_shown() -> None:
+    """Not of a worker that is gone, nor one that had no stream."""
+    fleet = [worker(url) for url in ("http://w:1", "http://w:2@3", "http://w:3")]
+    metrics = Telemetry(CurrentValues(lambda: fleet))
+    count(
+        metrics,
+        completed(stream=True, prompt_tokens=9),
+        completed(stream=True),
+        completed(prompt_tokens=1),
+        failed(UpstreamIncomplete("cut"), dispatched(stream=True)),
+        completed(stream=True, tokens=1, worker="http://w:2@3"),
+    )
+    names = ("time_to_first_token_seconds", "input_sequence_tokens", "inter_token_latency_seconds")
+    for labels, values in (
+        (("http://w:1", "none", "decode"), [0.5, 7, pytest.approx(0.1)]),
+        (("http://w:2@3", "3", "decode"), [0.5, 7, None]),
+        (("http://w:3", "none", "decode"), [None] * 3),
+    ):
+        found = scrape(metrics)
+        assert [found.get((f"worker_last_{name}", *labels)) for name in names] == values
+    fleet.clear()
+    assert not [key for key in scrape(metrics) if key[0].startswith("worker_last")]
+    assert not metrics.metrics.tallies.last_streams
+
+
+def test_largest_size_that_a_worker_of_the_model_reports_is_shown() -> None:
+    fleet = [worker("http://a:1"), worker("http://b:1")]
+    metrics = Telemetry(CurrentValues(lambda: fleet))
+    names = ("total_kv_blocks", "kv_cache_block_size", "max_num_seqs", "max_num_batched_tokens")
+    assert not [name for name in names if (f"model_{name}", "m") in scrape(metrics)]
+    for each, capacity in zip(fleet, (Capacity(10, 16, None, 1), Capacity(20, 1)), strict=True):
+        each.infos = {"fmt": WorkerInfo("engine", "cap", True, models=("m",), capacity=capacity)}
+    found = scrape(metrics)
+    assert [found.get((f"model_{name}", "m")) for name in names] == [20, 16, None, 1]
 
 
 def test_observation_on_a_bound_counts_up_to_it() -> None:

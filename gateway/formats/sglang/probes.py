@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL
-from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
+from gateway.formats.worker_contract import Capacity, ProbeReply, ProbeRequest, WorkerInfo
 
 ENGINE = "sglang"
 CAPABILITY = "sglang_generate"
@@ -60,6 +60,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         adapters=tuple(name for card in cards if card.get("parent") and (name := _text(card.get("id")))),
         cards=_cards_by_name(cards, info),
         launch=_launch(info.get("startup_time")),
+        capacity=_capacity(info),
     )
 
 
@@ -135,6 +136,24 @@ def _cards_by_name(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> dict
 def _context_length(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> int | None:
     lengths = (*(card.get("max_model_len") for card in cards), info.get("context_length"))
     return next((length for length in lengths if type(length) is int and length > 0), None)
+
+
+def _capacity(info: Mapping[str, Any]) -> Capacity:
+    """Return what the server's settings and its first scheduler report."""
+    states = info.get("internal_states")
+    first = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    tokens, page = _count(info.get("max_total_num_tokens")), _count(info.get("page_size"))
+    return Capacity(
+        kv_blocks=None if tokens is None else -(-tokens // (page or 1)),
+        kv_block_size=page,
+        max_requests=_count(info.get("max_running_requests"))
+        or _count(first.get("effective_max_running_requests_per_dp")),
+        max_batch_tokens=_count(info.get("max_prefill_tokens")),
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
 def _stream_mode(info: Mapping[str, Any]) -> str | None:
