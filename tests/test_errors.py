@@ -18,6 +18,7 @@ TAXONOMY = {
     "RequestTooLarge": ("request_too_large", 413, Source.DOWNSTREAM, "validation", None),
     "UnknownModel": ("unknown_model", 404, Source.DOWNSTREAM, "not_found", None),
     "BodyTimeout": ("body_timeout", 408, Source.DOWNSTREAM, "validation", None),
+    "OutOfMemory": ("out_of_memory", 503, Source.GATEWAY, "unavailable", 1),
     "LoopDetected": ("loop_detected", 508, Source.GATEWAY, "internal", None),
     "Overloaded": ("overloaded", 503, Source.GATEWAY, "overload", 1),
     "UpstreamTimeout": ("upstream_timeout", 504, Source.UPSTREAM, "response_timeout", None),

@@ -22,7 +22,7 @@ from gateway.upstream.connection import Connection
 from gateway.upstream.pool import Pool
 from gateway.upstream.resolver import FRESH, Resolver
 from tests.support.gateway import until
-from tests.upstream.peer import BODY, REQUEST, body
+from tests.upstream.peer import BODY, REQUEST, body, full_backlog
 
 OLD, NEW = "127.0.0.1", "127.0.0.2"
 
@@ -119,29 +119,11 @@ async def test_abort_goes_to_the_address_of_the_exchange() -> None:
         assert of.requests[NEW] == []
 
 
-@asynccontextmanager
-async def silent(address: str, port: int) -> AsyncIterator[None]:
-    """A listener at ``address`` with a full backlog: no SYN is answered."""
-    with socket.socket() as server:
-        server.bind((address, port))
-        server.listen(0)
-        waiting = [socket.socket() for _ in range(4)]
-        for each in waiting:
-            each.setblocking(False)
-            each.connect_ex(server.getsockname())
-        try:
-            yield
-        finally:
-            for each in waiting:
-                each.close()
-
-
 async def test_address_that_does_not_answer_delays_a_connect_once() -> None:
     """The address that accepted is tried first from then on."""
     found = Hosts()
-    async with await asyncio.start_server(found.serve, NEW, 0) as server:
-        found.port = server.sockets[0].getsockname()[1]
-        async with silent(OLD, found.port):
+    with full_backlog(OLD) as found.port:
+        async with await asyncio.start_server(found.serve, NEW, found.port):
             found.addresses = (OLD, NEW)
             pool = Pool("engine.moving", found.port, None, 5.0, found.resolver)
             attempts: list[str] = []
