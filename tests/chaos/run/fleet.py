@@ -12,21 +12,38 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.processes import NotStarted, Processes, ask
-from tests.chaos.run.plan import CLOSE_IDLE, ELSE_REQUESTS, KILL, MOOD_REQUESTS, STOP, VANISH, Fault
+from tests.chaos.run.plan import (
+    CLOSE_IDLE,
+    ELSE_REQUESTS,
+    END,
+    KILL,
+    MOOD_REQUESTS,
+    MOVE,
+    STOP,
+    VANISH,
+    Fault,
+)
 from tests.chaos.run.records import Life, WorkerAbort, WorkerMilestone, read
+
+#: The addresses between which the name of a worker moves; it listens on both.
+ADDRESSES = ("127.0.0.1", "127.0.0.2")
 
 
 class Workers:
-    """Worker processes, one for each of ``kinds``. ``store`` is the file of their records, ``delay`` the time
-    between two tokens in seconds.
+    """Worker processes, one for each of ``kinds``. ``store`` is the file of their records, ``names`` that of
+    their addresses by name, ``delay`` the time between two tokens in seconds.
     """
 
-    def __init__(self, processes: Processes, kinds: Sequence[str], store: Path, delay: float) -> None:
+    def __init__(
+        self, processes: Processes, kinds: Sequence[str], store: Path, names: Path, delay: float
+    ) -> None:
         self.lives: list[Life] = []
         self.ports = [processes.port() for _ in kinds]
         self.kinds = kinds
         self._processes = processes
         self._store = store
+        self._names = names
+        self._addresses = {f"worker-{number}.chaos": ADDRESSES[0] for number in range(len(kinds))}
         self._delay = delay
         self._running: list[subprocess.Popen[bytes]] = []
         self._now: list[Life] = []
@@ -52,8 +69,12 @@ class Workers:
         elif fault.what == VANISH:
             self._gone.add(number)
             self._publish()
-        elif fault.what == CLOSE_IDLE:
-            self._tell(number, {"do": "close idle"})
+        elif fault.what == MOVE:
+            name = f"worker-{number}.chaos"
+            self._addresses[name] = ADDRESSES[self._addresses[name] == ADDRESSES[0]]
+            self._publish()
+        elif fault.what in (CLOSE_IDLE, END):
+            self._tell(number, {"do": fault.what})
         else:
             times = MOOD_REQUESTS.get(fault.what, ELSE_REQUESTS)
             self._tell(number, {"do": "mood", "mood": fault.what, "times": times})
@@ -62,6 +83,11 @@ class Workers:
         number, process = fault.worker, self._running[fault.worker]
         if fault.what == KILL:
             self._running[number] = self._start(number)
+        elif fault.what == END:
+            process.kill()  # what an orchestrator does if it goes on for too long
+            process.wait()
+            self._now[number].ended = time.monotonic()
+            self._running[number] = self._start(number)
         elif fault.what == STOP:
             os.kill(process.pid, signal.SIGCONT)
             stops = self._now[number].stops
@@ -69,7 +95,7 @@ class Workers:
         elif fault.what == VANISH:
             self._gone.discard(number)
             self._publish()
-        elif fault.what != CLOSE_IDLE:
+        elif fault.what not in (CLOSE_IDLE, MOVE):
             self._tell(number, {"do": "calm"})
 
     def busy(self) -> int:
@@ -107,8 +133,9 @@ class Workers:
         pipe.flush()
 
     def _publish(self) -> None:
-        """Replace the file with a new one in one step."""
-        urls = [f"http://127.0.0.1:{port}" for n, port in enumerate(self.ports) if n not in self._gone]
-        fresh = self._store.with_suffix(".new")
-        fresh.write_text(json.dumps({"workers": urls}))
-        fresh.replace(self._store)
+        """Replace each file with a new one in one step."""
+        urls = [f"http://worker-{n}.chaos:{port}" for n, port in enumerate(self.ports) if n not in self._gone]
+        for path, content in ((self._names, self._addresses), (self._store, {"workers": urls})):
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps(content))
+            fresh.replace(path)

@@ -8,15 +8,23 @@ from random import Random
 
 from tests.chaos.run.worker import MOODS
 
-#: A worker's process is killed, or frozen; its record leaves the store; its idle connections are closed.
-KILL, STOP, VANISH, CLOSE_IDLE = "kill", "stop", "vanish", "close idle"
-FAULTS = (KILL, STOP, VANISH, CLOSE_IDLE, *MOODS)
+#: A worker's process is killed, or frozen; its record leaves the store; its idle connections are closed; its
+#: engine is told to end; its name gets another address.
+KILL, STOP, VANISH, CLOSE_IDLE, END, MOVE = "kill", "stop", "vanish", "close idle", "end", "move"
+FAULTS = (KILL, STOP, VANISH, CLOSE_IDLE, END, MOVE, *MOODS)
 #: Shortest and longest duration of each fault, in seconds; a mood also ends after so many requests.
-_LASTS = {KILL: (0.3, 1.5), STOP: (0.3, 6.0), VANISH: (0.5, 2.0), CLOSE_IDLE: (0.0, 0.0)}
+_LASTS = {
+    KILL: (0.3, 1.5),
+    STOP: (0.3, 6.0),
+    VANISH: (0.5, 2.0),
+    CLOSE_IDLE: (0.0, 0.0),
+    END: (2.0, 6.0),
+    MOVE: (0.0, 0.0),
+}
 _MOOD_LASTS = (0.4, 2.0)
 #: The most requests that a mood affects. Few if it leaves them without a reply, because their clients wait
 #: long.
-MOOD_REQUESTS = {"silence": 5, "slow": 40}
+MOOD_REQUESTS = {"silence": 5, "slow": 40, "fast failure": 400}
 ELSE_REQUESTS = 25
 
 

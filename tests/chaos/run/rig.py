@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from benchmarks import procfs
 from benchmarks.processes import Processes, end
@@ -21,6 +22,8 @@ from tests.chaos.run.records import Books, ClientRecord, End, read
 KINDS = (SGLANG, VLLM, SGLANG, VLLM)
 #: The number of processes among which the clients of a round are divided.
 CROWDS = 2
+#: Its module replaces the system's resolver in the processes of the gateway.
+NAMES = Path(__file__).parent / "names"
 #: Seconds after which the gateway must hold nothing: idle connections are closed after 3.5.
 SETTLE = 15.0
 #: Seconds after a round in which its last replies may arrive.
@@ -48,7 +51,8 @@ class Rig:
         self._seed = seed
         self._load = load
         store = processes.folder / "workers.json"
-        self.workers = Workers(processes, KINDS, store, load.delay)
+        names = processes.folder / "names.json"
+        self.workers = Workers(processes, KINDS, store, names, load.delay)
         self.workers.wait()
         self.port = processes.port()
         flags = {
@@ -57,7 +61,8 @@ class Rig:
         }  # fmt: skip
         words = [str(word) for flag in flags.items() for word in flag]
         command = [sys.executable, "-m", "gateway", "serve", *words]
-        environment = {name: value for name, value in variables().items() if not name.startswith("DYN_")}
+        own = {name: value for name, value in variables().items() if not name.startswith("DYN_")}
+        environment = {**own, "PYTHONPATH": f"{NAMES}:{Path.cwd()}", "CHAOS_NAMES": str(names)}
         self.gateway = processes.start("gateway", command, environment=environment)
         processes.wait("gateway", self.gateway, self.port, "/ready")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import uvloop
 
+from gateway.loop.tasks import Tasks
 from gateway.sim import Drop, Half, Pace, Raw, Reply, Silence, SimConfig, SimServer
 from gateway.sim.request_log import AbortCall, Arrival, Milestone, RequestLog
 from gateway.sim.script import Script
@@ -38,6 +39,7 @@ MOODS: dict[str, Script] = {
     "drop early": Drop(early=True),
     "cut": Pace(cut_after=2, cut="chunk"),
     "fail": Pace(fail_after=2),
+    "fast failure": Pace(fail_after=0),
     "silence": Silence(),
 }
 
@@ -66,26 +68,53 @@ class BookedLog(RequestLog):
 
 
 async def serve(kind: str, port: int, number: int, life: int, delay: float, book: Book) -> None:
-    """Serve, and execute commands until standard input ends."""
+    """Serve, and execute commands until standard input or the engine ends."""
     config = SimConfig(
-        port=port, prefill_base=0.02, token_delay=delay, jitter=0.5, fast_health=True, log_limit=200
+        host="0.0.0.0",  # noqa: S104 - its name has one address of this machine, then another
+        port=port,
+        prefill_base=0.02,
+        token_delay=delay,
+        jitter=0.5,
+        fast_health=True,
+        log_limit=200,
+        drain_poll=0.5,
+        shutdown_timeout=60,
     )
     server = SimServer(kind, config, make_log=lambda limit: BookedLog(limit, kind, (number, life), book))
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    tasks = Tasks()
     async with server:
-        while line := await lines.readline():
-            execute(server, json.loads(line))
+        ends = [tasks.spawn(obey(server, lines), "commands"), tasks.spawn(server.exited(), "exit")]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await tasks.stop()
+
+
+async def obey(server: SimServer, lines: asyncio.StreamReader) -> None:
+    """Execute commands until there are no more."""
+    while line := await lines.readline():
+        execute(server, json.loads(line))
 
 
 def execute(server: SimServer, command: dict[str, Any]) -> None:
-    """Execute a command: ``mood`` changes the next ``times`` replies; ``calm`` ends that; ``close idle``."""
+    """Execute a command: ``mood`` changes the next ``times`` replies; ``calm`` ends that; ``end`` tells the
+    engine to end; ``close idle`` closes idle connections for a second, so that some requests meet it.
+    """
     if command["do"] == "mood":
         server.behave(MOODS[command["mood"]], times=command["times"])
     elif command["do"] == "calm":
         server.engine.scripts.clear()
+    elif command["do"] == "end":
+        server.terminate()
     else:
-        server.close_idle()
+        close_idle(server, 50)
+
+
+def close_idle(server: SimServer, times: int) -> None:
+    """Close all idle connections now, and again every 20 ms."""
+    server.close_idle()
+    if times > 1:
+        asyncio.get_running_loop().call_later(0.02, close_idle, server, times - 1)
 
 
 def main(arguments: list[str]) -> None:
