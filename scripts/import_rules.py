@@ -68,7 +68,7 @@ PACKAGES: Mapping[str, str] = {
     # Simulated engines are test doubles: a fault shared with the data plane would stay undetected.
     "sim": "loop",
     "prefork": "fleet formats.base formats.optional loop proxy.aborts proxy.lifecycle proxy.query_of_death "
-    "stores.last_writer_wins telemetry",
+    "proxy.resources stores.last_writer_wins telemetry",
     "wiring": "catalog control downstream errors fleet formats loop prefork proxy routing security settings "
     "stores telemetry upstream",
     "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs upstream.via wiring",

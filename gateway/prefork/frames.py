@@ -27,6 +27,7 @@ class Verb(StrEnum):
     DESCRIBE = "describe"  # body: the URL of a worker that may serve something else now
     FINDINGS = "findings"  # body: what the guard against queries of death found; its answers are not used
     ALL_FINDINGS = "all_findings"  # answer: all that was found; asked by a process that has just started
+    CREATED = "created"  # body: an id and the URL of the worker that created it; its answers are not used
     ANSWER = "answer"  # body: the answer of one process
     # From the supervisor.
     ANSWERS = "answers"  # body: a list of the others' answers, and how many are missing

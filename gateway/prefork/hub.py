@@ -28,6 +28,7 @@ ANSWER_TIMEOUTS: Mapping[Verb, float] = MappingProxyType(
         Verb.CORDONS: 0.3,
         Verb.ALL_CORDONS: 0.3,
         Verb.FINDINGS: 0.3,
+        Verb.CREATED: 0.3,
         Verb.ALL_FINDINGS: 0.3,
     }
 )

@@ -17,6 +17,7 @@ from gateway.fleet.states import WorkerState
 from gateway.formats.base import AnyFormat
 from gateway.loop.tasks import Tasks
 from gateway.prefork.aggregate import Aggregate, PreforkAborter
+from gateway.prefork.creators import PeerCreators
 from gateway.prefork.descriptions import Describe, PreforkDescriber
 from gateway.prefork.findings import PeerFindings
 from gateway.prefork.frames import Verb
@@ -25,6 +26,7 @@ from gateway.prefork.replication import PeerCordons
 from gateway.proxy.aborts import Aborter
 from gateway.proxy.lifecycle import Lifecycle
 from gateway.proxy.query_of_death import QueryOfDeathGuard
+from gateway.proxy.resources import Resources
 from gateway.telemetry.exporter import MetricsExporter
 
 #: Seconds that a replacement process waits for the first probes of its workers before it accepts requests.
@@ -50,6 +52,7 @@ class ProcessLink:
         fleet: Fleet,
         describe: Describe,
         query_of_death: QueryOfDeathGuard,
+        resources: Resources,
     ) -> None:
         self._peers = peers
         self._tasks = Tasks()
@@ -58,6 +61,7 @@ class ProcessLink:
         self.describer = PreforkDescriber(peers, fleet, describe)
         self._cordons = PeerCordons(peers, cordons, members)
         self._findings = PeerFindings(peers, query_of_death)
+        self._creators = PeerCreators(peers, resources, fleet)
         peers.on_drain(lifecycle.stop)
 
     async def start(self, fleet: Fleet) -> None:

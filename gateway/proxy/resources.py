@@ -3,12 +3,13 @@
 Owns: which worker created what, bounded in number and time. Must never enter: where an id stands in a request
 or a reply, the choice of a worker.
 
-Only the worker that created such a thing has it. Each process knows what it relayed itself.
+Only the worker that created such a thing has it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
@@ -20,10 +21,14 @@ TTL = 24 * 3600.0
 
 
 class Resources:
-    """The creators of what the gateway's clients may refer to, by id. Times are monotonic, in seconds."""
+    """The creators of what the gateway's clients may refer to, by id. Times are monotonic, in seconds.
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    ``notify`` tells the other processes, if there are any, an id and the URL of the worker that created it.
+    """
+
+    def __init__(self, limit: int = LIMIT, notify: Callable[[str, str], None] | None = None) -> None:
         self._limit = limit
+        self._notify = notify
         #: In the order of their last use.
         self._entries: OrderedDict[str, tuple[Worker, object, float]] = OrderedDict()
 
@@ -34,6 +39,12 @@ class Resources:
         """Remember that ``worker``, the process ``incarnation`` of it, created ``id``."""
         if len(id) > ID_LIMIT:
             return
+        self.receive(id, worker, incarnation, now)
+        if self._notify is not None:
+            self._notify(id, worker.url)
+
+    def receive(self, id: str, worker: Worker, incarnation: object, now: float) -> None:
+        """Remember the same, which another process has told."""
         self._entries[id] = (worker, incarnation, now)
         self._entries.move_to_end(id)
         while len(self._entries) > self._limit or self._oldest() < now - TTL:

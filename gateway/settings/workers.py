@@ -104,18 +104,18 @@ class Workers(Section):
         "Time for a control call to a worker, such as one that loads weights, in seconds; 0: no limit",
         ge=0,
     )
-    relay_path: Annotated[Listed, Placeholder("[FORMAT=][METHOD ]PATH")] = setting(
+    relay_path: Annotated[Listed, Placeholder("[FORMAT=]PATH")] = setting(
         "DYN_RELAY_PATHS",
         (),
         "An additional inference route that is relayed unchanged: PATH (POST), METHOD PATH, or a path with * "
         "for a segment, at its end for all below it (any method); with FORMAT= before it for workers of one "
         "format; repeat the flag or separate by commas",
     )
-    control_path: Annotated[Listed, Placeholder("TO=[METHOD ]PATH")] = setting(
+    control_path: Annotated[Listed, Placeholder("TO=PATH")] = setting(
         "DYN_CONTROL_PATHS",
         (),
-        "An additional control route: TO is all (sent to every worker), one (to the worker it names) or any "
-        "(GET, to any usable one); repeat the flag or separate by commas",
+        "An additional control route, PATH (POST) or METHOD PATH: TO is all (sent to every worker), one (to "
+        "the worker it names) or any (GET, to any usable one); repeat the flag or separate by commas",
     )
     allow_worker_url: Annotated[Listed, Placeholder("PATTERN")] = setting(
         "DYN_ALLOW_WORKER_URL",

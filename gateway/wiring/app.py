@@ -31,6 +31,7 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.sync import StoreFollower
 from gateway.formats.base import AnyFormat
 from gateway.loop.time_slices import TimeSlices
+from gateway.prefork.creators import send_creator
 from gateway.prefork.findings import send_findings
 from gateway.prefork.member import ProcessLink
 from gateway.prefork.peers import Peers
@@ -142,6 +143,7 @@ def create_app(
             fleet,
             services.health.describe,
             services.query_of_death,
+            services.resources,
         )
         views = Views(
             fleet,
@@ -218,7 +220,7 @@ def make_services(
         ),
         health=Health(fleet, formats, settings.probe_interval_secs, on_unreachable=cordons.on_unreachable),
         body_release=BodyRelease(),
-        resources=Resources(),
+        resources=Resources(notify=None if peers is None else partial(send_creator, peers)),
         sse_comment_interval=None if interval is None else interval / 1000,
         aborter=Aborter(in_flight),
         metrics=metrics,

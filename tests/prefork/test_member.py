@@ -10,8 +10,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.sim import SimConfig, SimServer
+from gateway.sim import Reply, SimConfig, SimServer
 from tests.prefork.running import Several, ask, generate, several
+from tests.support.fleet import called
 from tests.support.gateway import RawClient, eventually, generates, until
 from tests.support.generate import KINDS
 
@@ -44,6 +45,26 @@ async def generated(gateway: Several) -> list[int]:
 async def post(gateway: Several, path: str, number: int = 0, body: bytes = b"{}") -> int:
     client = await gateway.client_of(gateway.pids[number])
     return (await ask(client, path, body, "POST"))[0]
+
+
+async def test_every_process_knows_which_worker_created_a_response() -> None:
+    async with AsyncExitStack() as stack:
+        sims = [await stack.enter_async_context(SimServer("vllm", SimConfig())) for _ in range(4)]
+        gateway = await stack.enter_async_context(several(*(sim.url for sim in sims), count=2))
+        for sim in sims:
+            sim.behave(Reply(body=b'{"id":"resp_1"}'), path="/v1/responses")
+        assert await post(gateway, "/v1/responses") == 200
+
+        async def always_asks_the_creator() -> bool:
+            before = [len(called(sim, "/v1/responses/resp_1")) for sim in sims]
+            client = await gateway.client_of(gateway.pids[1])
+            for _ in range(8):
+                await ask(client, "/v1/responses/resp_1")
+            counts = [len(called(sim, "/v1/responses/resp_1")) for sim in sims]
+            created = [len(called(sim, "/v1/responses")) for sim in sims]
+            return [8 * count for count in created] == [a - b for a, b in zip(counts, before, strict=True)]
+
+        await eventually(always_asks_the_creator)
 
 
 async def test_no_process_sends_a_request_once_a_pause_is_answered() -> None:
