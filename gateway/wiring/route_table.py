@@ -59,9 +59,10 @@ class RouteTable:
         """Return the endpoint of ``path``, whatever the method; None: it is no inference route."""
         if (exact := self._endpoints.get(path)) is not None:
             return exact
-        if _PLAIN.fullmatch(path) is None or any(own.fullmatch(path) for own in self._reserved):
+        found = next((endpoint for pattern, endpoint in self.patterns if pattern.fullmatch(path)), None)
+        if found is None or _PLAIN.fullmatch(path) is None:
             return None
-        return next((endpoint for pattern, endpoint in self.patterns if pattern.fullmatch(path)), None)
+        return None if any(own.fullmatch(path) for own in self._reserved) else found
 
     def without_slash(self, path: str) -> str:
         """Return ``path``, or the path without the slash at its end if only that is a route."""
