@@ -132,7 +132,7 @@ def _context(headers: Headers) -> RequestContext:
         session_header=named.get(_SESSION),
         traceparent=named.get(_TRACE),
         timeout=_seconds(named.get(_TIMEOUT)),
-        forwarded=_VIA in named,
+        forwarded=any(name == _VIA for name, _ in headers),  # whatever its bytes
         coding=_coding(named),
         metadata=MappingProxyType(metadata),
     )

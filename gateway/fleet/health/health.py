@@ -87,7 +87,7 @@ def seconds_of(retry_after: bytes | None, now: datetime) -> float | None:
         return float(retry_after)
     try:
         date = parsedate_to_datetime(retry_after.decode("ascii"))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - now).total_seconds())
 

@@ -320,6 +320,10 @@ async def test_worker_that_answered_429_is_busy_for_a_while() -> None:
         (b"Wed, 21 Oct 2015 07:28:00 GMT", module.BUSY_SECONDS),
         (b"Fri, 01 Jan 2100 00:00:00 GMT", module.BUSY_LIMIT),
         (b"\xff", 1),
+        (b"9" * 400, module.BUSY_LIMIT),
+        (b"Mon, 01 Jan 2020 00:00:00 +99999999999999999999", 1),
+        (b"Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 1),
+        (b"Mon, 99999999999 Jan 2020 00:00:00 GMT", 1),
     ],
 )
 async def test_retry_after_says_within_bounds_how_long_a_worker_is_busy(
