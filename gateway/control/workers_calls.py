@@ -84,11 +84,12 @@ def parse_record(members: Mapping[str, Any]) -> WorkerRecord:
 def worker_keys(request: Request, key: str) -> list[str]:
     """Return the possible spellings of ``key``, the end of a path: an id or a URL, percent-encoded or not.
 
-    A proxy on the way may have replaced two slashes by one, and a URL may itself contain an escape.
+    A proxy on the way may have replaced two slashes by one, and a URL may itself contain an escape. A slash
+    at the end is that of the path: no id has one, and a URL is the same without it.
     """
     raw = bytes(request.scope.get("raw_path") or b"").decode("latin-1")
     tail = raw[raw.find("/workers/") + len("/workers/") :] if "/workers/" in raw else key
-    return [key, _ONE_SLASH.sub(r"\1://", key, count=1), tail]
+    return [key, _ONE_SLASH.sub(r"\1://", key, count=1), tail, key.removesuffix("/")]
 
 
 def possible_urls(request: Request, key: str) -> list[str]:

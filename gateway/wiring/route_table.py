@@ -71,9 +71,11 @@ class RouteTable:
             return path
         if short in self._endpoints or short in self._reserved_paths:
             return short
-        if any(own.fullmatch(path) for own in self._reserved):
-            return path  # the slash is a part of a name
-        return short if self.find(short) or any(own.fullmatch(short) for own in self._reserved) else path
+        control = [own for own in self._reserved if own.fullmatch(short)]
+        if control:
+            # Where both match the same templates, the slash is a part of a name.
+            return path if all(own.fullmatch(path) for own in control) else short
+        return short if self.find(short) else path
 
     def handler(self, path: str, method: str) -> GenerateHandler | None:
         """Return the handler of a request; None: no inference route has this path and method."""

@@ -34,6 +34,21 @@ async def test_control_route_is_the_same_with_a_slash(method: str, path: str, sa
         assert replies[0].status_code == status
 
 
+async def test_route_of_one_worker_is_the_same_with_a_slash() -> None:
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url) as gateway:
+        worker = gateway.app.fleet.workers[0]
+        for name in (worker.id, worker.url, f"{sim.url}/".replace(":", "%3A").replace("/", "%2F")):
+            shown = await gateway.client.get(f"/workers/{name}/")
+            assert (shown.status_code, shown.json()["url"]) == (200, sim.url)
+            assert (await gateway.client.post(f"/workers/{name}/cordon/")).status_code == 200
+            assert worker.cordons
+            assert (await gateway.client.post(f"/workers/{name}/uncordon/")).status_code == 200
+            assert not worker.cordons
+        assert (await gateway.client.get(f"/workers/{worker.id}//")).status_code == 404
+        assert (await gateway.client.post("/workers/nobody/cordon/")).status_code == 404
+        assert (await gateway.client.delete(f"/workers/{worker.id}/")).status_code == 202
+
+
 @pytest.mark.parametrize("path", [*KINDS.values(), "/v1/chat/completions", "/files/*"])
 async def test_inference_route_is_the_same_with_a_slash(path: str) -> None:
     """The worker gets the path that it has."""
