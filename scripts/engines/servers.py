@@ -68,6 +68,8 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "sglang": Kind("sglang", _SGLANG, _SGLANG_ENV),
     "sglang-incremental": Kind("sglang", _SGLANG, _SGLANG_ENV, ("--incremental-streaming-output",)),
+    # Of its own, for a test that ends it.
+    "sglang-ending": Kind("sglang", _SGLANG, _SGLANG_ENV),
     "sglang-tokens": Kind("sglang", _SGLANG, _SGLANG_ENV, ("--skip-tokenizer-init",)),
     # The mode used in training, with routes that pause the engine, put it to sleep and change its weights.
     "vllm": Kind("vllm", _VLLM, {**_VLLM_ENV, "VLLM_SERVER_DEV_MODE": "1"}, ("--enable-scale-out",)),
