@@ -363,7 +363,9 @@ class Health:
         vitals.failed_probes, vitals.not_ready_since = 0, None
         if worker.in_trial:
             self._outliers.check_trial(worker, now)
-        if now >= vitals.ejected_until and (worker.state is not WorkerState.BUSY or now >= vitals.busy_until):
+        # A worker that became suspect while it was busy is busy for no shorter time.
+        busy = worker.state in (WorkerState.BUSY, WorkerState.SUSPECT) and now < vitals.busy_until
+        if now >= vitals.ejected_until and not busy:
             self._fleet.apply_event(worker, WorkerEvent.SERVES)
 
     def _on_not_ready(self, worker: Worker) -> None:

@@ -334,6 +334,25 @@ async def test_retry_after_says_within_bounds_how_long_a_worker_is_busy(
         assert worker.vitals.busy_until - time.monotonic() == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("doubt", ["reply", "probe"])
+async def test_doubt_about_a_busy_worker_does_not_end_the_time_that_it_asked_for(doubt: str) -> None:
+    """It is another process once it was dead, and then serves at once."""
+    async with ready(interval=NEVER, recovery=0.01) as (server, worker, health, _):
+        health.report_busy(worker, 503, b"20")
+        if doubt == "reply":
+            broke(health, worker)
+        else:
+            server.answers["/health"] = (500, b"")
+            health.watch(worker)
+        await becomes(worker, SUSPECT)
+        server.answers["/health"] = (200, b"")
+        asked = server.count("/health")
+        await until(lambda: server.count("/health") > asked + 2)
+        assert worker.state is SUSPECT
+        health.report_refused(worker)
+        await becomes(worker, READY)
+
+
 def test_date_of_a_retry_after_is_so_many_seconds_away() -> None:
     now = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
     assert module.seconds_of(b"Mon, 30 Nov 2026 12:00:20 GMT", now) == 20
