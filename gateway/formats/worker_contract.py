@@ -49,7 +49,8 @@ class WorkerInfo:
     the operator, if the worker speaks the dialect but cannot serve (disabled, still starting, wrong key).
     ``context_length`` is in tokens. ``stream_mode`` is the dialect's term for how the worker streams.
     ``adapters`` are those of the ``models`` that are adapters of another of them. ``paused`` is True if the
-    engine reports that it runs no requests until it is resumed, where its health answer does not show that.
+    engine reports that it runs no requests until it is resumed, where its health answer does not show that;
+    ``reports_pauses`` if it would, so that it has to be asked at each interval.
     ``cards`` are the entries of the engine's own list of models, by name; no two are alike, as engines date
     them, so that they are not compared.
     ``launch`` is a text that no other launch of an engine reports; None if there is nothing like it.
@@ -66,6 +67,7 @@ class WorkerInfo:
     weight_version: str | None = None
     adapters: tuple[str, ...] = ()
     paused: bool = False
+    reports_pauses: bool = False
     cards: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     launch: str | None = None
     capacity: Capacity = Capacity()

@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.sim.config import SimConfig
 from gateway.sim.exchange import JSON, TEXT, Exchange
-from gateway.sim.request_log import AbortCall, Milestone, RequestLog
+from gateway.sim.request_log import AbortCall, Arrival, Milestone, RequestLog
 from gateway.sim.scheduler import Scheduler
 from gateway.sim.script import BadScript, Drop, Half, Pace, Raw, Reply, Script, Silence, Timing, from_headers
 
@@ -111,7 +111,7 @@ class Engine:
             arrival.generate = True
             self.log.generates.append(arrival)
         queue = self.scripts.get(_path(arrival.target)) if self.scripts else None
-        if queue:
+        if queue and not (arrival.generate and _is_probe(arrival)):
             exchange.script = queue.popleft()
         elif arrival.generate:
             try:
@@ -240,6 +240,11 @@ def wall_clock() -> float:
 
 def _path(target: bytes) -> bytes:
     return target.partition(b"?")[0]
+
+
+def _is_probe(arrival: Arrival) -> bool:
+    """Return True for a generate request of two bytes: a probe's empty object; scripts are for clients."""
+    return any(name.lower() == b"content-length" and value == b"2" for name, value in arrival.headers)
 
 
 def query(exchange: Exchange) -> dict[str, str]:

@@ -27,7 +27,7 @@ ANSWERS = {None, 200, 400, 404, 405, 413, 431}
 QUIET = 2.0
 _LINE = re.compile(rb"[!-9;-~]+: [^\r\n\0]*")
 _MARK = b"x-case: "
-_OUR_ID = re.compile(rb'"rid":"(?:[0-9a-f]{32}|job-1)",?')
+_OUR_ID = re.compile(rb'"rid":"(?:~?[0-9a-f]{32}|job-1)",?')
 
 
 def _cases() -> dict[str, bytes]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 
 from gateway.fleet.states import WorkerState
@@ -90,3 +91,14 @@ async def test_engine_that_ends_alone_leaves_its_requests_to_the_queue(queue: fl
                 await until(lambda: gateway.app.fleet.workers[0].state is WorkerState.READY)
                 await until(lambda: len(generates(sim)) > 20)
             assert set(statuses) == ({200} if queue else {200, 503})
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("call", ["/pause?mode=keep", "/sleep?level=1"])
+async def test_vllm_that_is_paused_directly_is_busy_within_one_interval(call: str) -> None:
+    async with SimServer("vllm", SimConfig()) as sim, rig(sim.url, probe_interval_secs=2) as gateway:
+        (worker,) = gateway.app.fleet.workers
+        await asyncio.sleep(5)
+        async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
+            assert (await engine.post(call)).status_code == 200
+        await until(lambda: worker.state is WorkerState.BUSY, 2.5)

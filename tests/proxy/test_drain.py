@@ -184,7 +184,8 @@ class Clients:
             url = choice[hash(name) % len(choice)]
             try:
                 reply = await client.post(url + "/generate", json=body_of("sglang", 4, stream, rid=name))
-            except httpx.NetworkError:
+            except (httpx.NetworkError, AttributeError):
+                # anyio raises AttributeError for a connection that is reset as soon as it is made.
                 # Also a reset of who was in the queue of a socket that stopped listening: the kernel's way.
                 assert self.retries, "somebody was sent to a gateway that was gone"
                 await asyncio.sleep(0.02)

@@ -17,7 +17,7 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.loop.tcp_info import TcpInfo
-from gateway.sim import Drop, SimConfig, SimServer
+from gateway.sim import Drop, Reply, SimConfig, SimServer
 from gateway.upstream import receipt_proof
 from tests.support.gateway import Rig, generates, rig, until
 from tests.support.generate import ABORT, ID, KINDS, abort_of, body_of, finish_of
@@ -98,6 +98,23 @@ async def test_request_that_nobody_aborts_goes_to_the_next_worker(kind: str) -> 
         stage.go_on.set()
         assert (await stage.reply).status_code == 200
         assert len(generates(stage.next)) == 1
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-session-id": "s"}], ids=["without a key", "with a key"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_only_worker_gets_the_request_again_on_a_new_connection_and_stays_ready(
+    kind: str, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a kept connection was closed says nothing about the worker; a relayed route is no exception."""
+    monkeypatch.setattr(receipt_proof, "tcp_info", lambda transport: TcpInfo(reset=True, acknowledged=0))
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url, probe_interval_secs=1000) as gateway:
+        for path in (KINDS[kind], "/tokenize"):
+            sim.behave(Drop(reset=False), path=path)
+            if path != KINDS[kind]:
+                sim.behave(Reply(), path=path)
+            reply = await gateway.client.post(path, json=body_of(kind), headers=headers)
+            assert reply.status_code == 200, reply.text
+            assert gateway.app.fleet.workers[0].state is WorkerState.READY
 
 
 @pytest.mark.parametrize(

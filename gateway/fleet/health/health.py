@@ -230,7 +230,7 @@ class Health:
                 or worker.state not in _SERVING
                 or count % DESCRIBE_EVERY == 0
                 or CordonSource.WEIGHTS in worker.cordons
-                or worker.reports_paused
+                or worker.reports_pauses
             )
             watch.describe = False
             waiting, watch.described = watch.described, []

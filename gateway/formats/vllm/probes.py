@@ -67,6 +67,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
             name for model in models if model.get("parent") and isinstance(name := model.get("id"), str)
         ),
         paused=paused or sleeping,
+        reports_pauses=any(_object(replies.get(each.target)) for each in (PAUSED, SLEEPING)),
         cards={name: model for model in models if isinstance(name := model.get("id"), str)},
     )
 
