@@ -54,6 +54,7 @@ class Vitals:
         "ejections",
         "failed_probes",
         "held_places",
+        "last_failed_key",
         "last_reply_at",
         "load_request",
         "logged_reason",
@@ -77,6 +78,8 @@ class Vitals:
         #: Monotonic time since when its health probes report that it takes no requests; None: it takes them.
         self.not_ready_since: float | None = None
         self.replies = ReplyHistory()
+        #: The routing key of the last failed request.
+        self.last_failed_key: str | None = None
         #: How often in a row it was ejected (gateway.fleet.health.outliers), and the monotonic time until
         #: which no probe makes it ready; without end during a trial request.
         self.ejections = 0

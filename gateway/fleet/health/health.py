@@ -157,10 +157,18 @@ class Health:
         self._probe_soon(worker)
 
     def report_reply(
-        self, worker: Worker, incarnation: object, outcome: ReplyOutcome, seconds: float
+        self,
+        worker: Worker,
+        incarnation: object,
+        outcome: ReplyOutcome,
+        seconds: float,
+        key: str | None = None,
     ) -> None:
-        """A request that ``worker``, at that time ``incarnation``, had for ``seconds`` has ended."""
-        self._outliers.observe(worker, incarnation, outcome, seconds)
+        """A request that ``worker``, at that time ``incarnation``, had for ``seconds`` has ended.
+
+        ``key`` is its routing key.
+        """
+        self._outliers.observe(worker, incarnation, outcome, seconds, key)
 
     def report_busy(self, worker: Worker, status: int, retry_after: bytes | None) -> None:
         """A request was answered with 429 or 503, and with this Retry-After."""

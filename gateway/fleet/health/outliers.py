@@ -60,8 +60,19 @@ class OutlierDetector:
         self._fleet = fleet
         self._on_change = on_change
 
-    def observe(self, worker: Worker, incarnation: object, outcome: ReplyOutcome, seconds: float) -> None:
-        """Take in how a request ended that ``worker``, at that time ``incarnation``, had for ``seconds``."""
+    def observe(
+        self,
+        worker: Worker,
+        incarnation: object,
+        outcome: ReplyOutcome,
+        seconds: float,
+        key: str | None = None,
+    ) -> None:
+        """Take in how a request ended that ``worker``, at that time ``incarnation``, had for ``seconds``.
+
+        Failures in a row of requests with the same routing ``key`` count as one: all of them come here, and
+        another worker might fail them, too.
+        """
         if worker.incarnation is not incarnation:
             return  # another process serves its URL now
         vitals, now = worker.vitals, time.monotonic()
@@ -72,7 +83,9 @@ class OutlierDetector:
                 self._pass(worker)
             return
         if outcome in _FAILURES:
-            vitals.replies.add_failed()
+            if key is None or key != vitals.last_failed_key:
+                vitals.replies.add_failed()
+            vitals.last_failed_key = key
         if outcome is not ReplyOutcome.UNKNOWN:
             self._keep_place(worker, seconds)
         self._judge(worker, outcome, now)

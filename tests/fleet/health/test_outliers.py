@@ -200,6 +200,17 @@ async def test_sessions_of_a_failing_worker_move() -> None:
         assert good.count(False) <= 1  # the trial request of one of them
 
 
+async def test_one_session_that_fails_everywhere_takes_no_worker_out() -> None:
+    async with patients("sglang", workers=2) as of:
+        await of.load(1)
+        for number in range(30):
+            of.infect(Reply(status=500), *of.sims)
+            assert not await of.one(session="evil")
+            of.heal()
+            assert await of.one(session=f"other-{number}")
+        assert {worker.state for worker in of.rigged.app.fleet.workers} == {WorkerState.READY}
+
+
 BREAKS: dict[str, Script] = {
     "half a reply": Half(body=b'{"text":', length=500),
     "reset before the head": Drop(),
