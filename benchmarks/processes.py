@@ -86,12 +86,18 @@ class Processes:
                     self._ports.add(port)
                     return port
 
-    def wait(
-        self, name: str, process: subprocess.Popen[bytes], port: int, path: str, seconds: float = 40.0
+    def wait(  # noqa: PLR0913 - where it is asked, and for how long
+        self,
+        name: str,
+        process: subprocess.Popen[bytes],
+        port: int,
+        path: str,
+        seconds: float = 40.0,
+        host: str = "127.0.0.1",
     ) -> None:
         """Return once ``path`` answers 200. Raises NotStarted."""
         deadline = time.monotonic() + seconds
-        while get(port, path) != 200:
+        while get(port, path, host) != 200:
             if process.poll() is not None or time.monotonic() > deadline:
                 fate = (
                     "ended" if process.poll() is not None else f"answered no 200 on {path} in {seconds:.0f} s"
@@ -123,14 +129,14 @@ def _close(pipe: IO[bytes] | None) -> None:
             pipe.close()
 
 
-def get(port: int, path: str) -> int:
+def get(port: int, path: str, host: str = "127.0.0.1") -> int:
     """Return the status of a GET, 0 without a reply."""
-    return ask(port, "GET", path)[0]
+    return ask(port, "GET", path, host=host)[0]
 
 
-def ask(port: int, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+def ask(port: int, method: str, path: str, body: bytes = b"", host: str = "127.0.0.1") -> tuple[int, bytes]:
     """Return status and body of one request on a new connection; the status is 0 without a reply."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection(host, port, timeout=10)
     try:
         connection.request(method, path, body or None, {"content-type": "application/json"} if body else {})
         reply = connection.getresponse()

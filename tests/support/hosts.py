@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import pytest
 
-#: The addresses of this host and of the other one.
-HERE, THERE = "10.9.1.1", "10.9.1.2"
+#: The address of this host, and two of the other one.
+HERE, THERE, ALSO_THERE = "10.9.1.1", "10.9.1.2", "10.9.1.3"
 _CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -46,6 +46,11 @@ class OtherHost:
         with self.inside():
             _ip("link set there down")
 
+    def reconnect(self) -> None:
+        """Plug it in again."""
+        with self.inside():
+            _ip("link set there up")
+
 
 def connection(port: int, receive_buffer: int | None = None) -> socket.socket:
     """Return a connection to a port of this host, with a buffer of so many bytes."""
@@ -72,14 +77,16 @@ def other_host() -> Iterator[OtherHost]:
             _ip("link set lo up")
         _, here, there = opened
         _ip(f"link add there type veth peer name here netns /proc/{os.getpid()}/fd/{here}")
-        _ip(f"addr add {THERE}/24 dev there")
+        for address in (THERE, ALSO_THERE):
+            _ip(f"addr add {address}/24 dev there")
         _ip("link set there up")
         _enter(here)
         _ip(f"addr add {HERE}/24 dev here")
         _ip("link set here up")
         yield OtherHost(here, there)
     finally:
-        _enter(before)
+        if len(opened) > 1:  # else it has not left, and may not be allowed to enter
+            _enter(before)
         for each in opened:
             os.close(each)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks.processes import NotStarted, Processes, ask
@@ -17,6 +18,7 @@ from tests.chaos.run.plan import (
     ELSE_REQUESTS,
     END,
     KILL,
+    LOSE_HOST,
     MOOD_REQUESTS,
     MOVE,
     STOP,
@@ -24,18 +26,28 @@ from tests.chaos.run.plan import (
     Fault,
 )
 from tests.chaos.run.records import Life, WorkerAbort, WorkerMilestone, read
+from tests.support.hosts import ALSO_THERE, THERE, OtherHost
 
 #: The addresses between which the name of a worker moves; it listens on both.
 ADDRESSES = ("127.0.0.1", "127.0.0.2")
+#: The worker on the other host.
+APART = 0
 
 
 class Workers:
     """Worker processes, one for each of ``kinds``. ``store`` is the file of their records, ``names`` that of
-    their addresses by name, ``delay`` the time between two tokens in seconds.
+    their addresses by name, ``delay`` the time between two tokens in seconds. If there is another host,
+    ``there``, the worker APART is on it.
     """
 
     def __init__(
-        self, processes: Processes, kinds: Sequence[str], store: Path, names: Path, delay: float
+        self,
+        processes: Processes,
+        kinds: Sequence[str],
+        store: Path,
+        names: Path,
+        delay: float,
+        there: OtherHost | None = None,
     ) -> None:
         self.lives: list[Life] = []
         self.ports = [processes.port() for _ in kinds]
@@ -43,7 +55,8 @@ class Workers:
         self._processes = processes
         self._store = store
         self._names = names
-        self._addresses = {f"worker-{number}.chaos": ADDRESSES[0] for number in range(len(kinds))}
+        self._there = there
+        self._addresses = {f"worker-{n}.chaos": self._homes(n)[0] for n in range(len(kinds))}
         self._delay = delay
         self._running: list[subprocess.Popen[bytes]] = []
         self._now: list[Life] = []
@@ -55,11 +68,16 @@ class Workers:
     def wait(self) -> None:
         """Return once all workers answer. Raises NotStarted."""
         for number, process in enumerate(self._running):
-            self._processes.wait(f"worker-{number}-1", process, self.ports[number], "/_sim/stats")
+            self._processes.wait(
+                f"worker-{number}-1", process, self.ports[number], "/_sim/stats", host=self._homes(number)[0]
+            )
 
     def begin(self, fault: Fault) -> None:
         number, process = fault.worker, self._running[fault.worker]
-        if fault.what == KILL:
+        if fault.what in (KILL, LOSE_HOST):
+            if fault.what == LOSE_HOST and self._there is not None:
+                # First, so that no FIN or RST of the process that is killed arrives.
+                self._there.disconnect()
             process.kill()
             process.wait()
             self._now[number].ended = time.monotonic()
@@ -71,7 +89,8 @@ class Workers:
             self._publish()
         elif fault.what == MOVE:
             name = f"worker-{number}.chaos"
-            self._addresses[name] = ADDRESSES[self._addresses[name] == ADDRESSES[0]]
+            homes = self._homes(number)
+            self._addresses[name] = homes[self._addresses[name] == homes[0]]
             self._publish()
         elif fault.what in (CLOSE_IDLE, END):
             self._tell(number, {"do": fault.what})
@@ -81,7 +100,9 @@ class Workers:
 
     def end(self, fault: Fault) -> None:
         number, process = fault.worker, self._running[fault.worker]
-        if fault.what == KILL:
+        if fault.what in (KILL, LOSE_HOST):
+            if fault.what == LOSE_HOST and self._there is not None:
+                self._there.reconnect()
             self._running[number] = self._start(number)
         elif fault.what == END:
             process.kill()  # what an orchestrator does if it goes on for too long
@@ -100,7 +121,10 @@ class Workers:
 
     def busy(self) -> int:
         """Return the number of requests that the workers process."""
-        replies = [ask(port, "GET", "/_sim/stats") for port in self.ports]
+        replies = [
+            ask(port, "GET", "/_sim/stats", host=self._homes(number)[0])
+            for number, port in enumerate(self.ports)
+        ]
         stats = [json.loads(body) for status, body in replies if status == 200]
         return sum(each["running"] + each["waiting"] for each in stats)
 
@@ -113,14 +137,19 @@ class Workers:
         life = 1 + sum(each.worker == number for each in self.lives)
         kind = self.kinds[number]
         words = [kind, self.ports[number], number, life, self._delay, self._book(number, life)]
-        process = self._processes.start(
-            f"worker-{number}-{life}",
-            [sys.executable, "-m", "tests.chaos.run.worker", *map(str, words)],
-            piped=True,
-        )
+        with self._there.inside() if self._there is not None and number == APART else nullcontext():
+            process = self._processes.start(
+                f"worker-{number}-{life}",
+                [sys.executable, "-m", "tests.chaos.run.worker", *map(str, words)],
+                piped=True,
+            )
         self.lives.append(Life(number, life, kind, time.monotonic()))
         self._now = [*self._now[:number], self.lives[-1], *self._now[number + 1 :]]
         return process
+
+    def _homes(self, number: int) -> tuple[str, str]:
+        """Return the addresses between which the name of the worker moves."""
+        return ADDRESSES if self._there is None or number != APART else (THERE, ALSO_THERE)
 
     def _book(self, number: int, life: int) -> Path:
         return self._processes.folder / f"worker-{number}-{life}.book"

@@ -37,6 +37,8 @@ def finish(options: argparse.Namespace, books: Books, faults: Sequence[Fault], *
     breaches = check(books)
     figures = summary(options.seed, case, faults, breaches)
     print("\n".join(f"{name:<18}{value!s:>9}  {note}".rstrip() for name, value, note in _rows(figures)))
+    if more.get("not_tested"):
+        print("!" * 100, f"no host was lost: {more['not_tested']}", "!" * 100, sep="\n")
     if options.json is not None:
         options.json.write_text(json.dumps({**figures, **more}, indent=1) + "\n")
     if options.write_docs and faults:

@@ -18,6 +18,7 @@ from tests.chaos.run import watch
 from tests.chaos.run.fleet import Workers
 from tests.chaos.run.plan import Fault
 from tests.chaos.run.records import Books, ClientRecord, End, read
+from tests.support.hosts import OtherHost
 
 KINDS = (SGLANG, VLLM, SGLANG, VLLM)
 #: The number of processes among which the clients of a round are divided.
@@ -45,14 +46,23 @@ class Load:
 class Rig:
     """All processes of a run; the gateway is started once."""
 
-    def __init__(self, processes: Processes, seed: str, load: Load, gateways: int = 1) -> None:
-        """Start the workers and the gateway, which has ``gateways`` processes. Raises NotStarted."""
+    def __init__(
+        self,
+        processes: Processes,
+        seed: str,
+        load: Load,
+        gateways: int = 1,
+        there: OtherHost | None = None,
+    ) -> None:
+        """Start the workers, one of them on the host ``there``, and the gateway, which has ``gateways``
+        processes. Raises NotStarted.
+        """
         self._processes = processes
         self._seed = seed
         self._load = load
         store = processes.folder / "workers.json"
         names = processes.folder / "names.json"
-        self.workers = Workers(processes, KINDS, store, names, load.delay)
+        self.workers = Workers(processes, KINDS, store, names, load.delay, there)
         self.workers.wait()
         self.port = processes.port()
         flags = {

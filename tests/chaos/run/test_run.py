@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.page import replace_part
 from tests.chaos.run import watch
+from tests.chaos.run.__main__ import second_host
 from tests.chaos.run.choices import WEIGHTS, choices
 from tests.chaos.run.dialects import output_of, prompt_of
 from tests.chaos.run.expected import Expected, Wrong
 from tests.chaos.run.flat import Series
-from tests.chaos.run.plan import FAULTS, plan
+from tests.chaos.run.plan import FAULTS, LOSE_HOST, plan
 from tests.chaos.run.records import Book, ClientRecord, Outcome, WorkerMilestone, read
 from tests.chaos.run.report import PAGE
+from tests.support import hosts
 
 
 def test_seed_reproduces_faults_and_choices() -> None:
@@ -29,12 +33,23 @@ def test_seed_reproduces_faults_and_choices() -> None:
 
 def test_every_kind_of_fault_comes_in_a_short_run_one_at_a_time_and_none_at_the_end() -> None:
     for seed in range(50):
-        faults = plan(str(seed), 18, 4)
-        assert {fault.what for fault in faults} == set(FAULTS)
-        assert all(fault.until < 18 for fault in faults)
+        faults = plan(str(seed), 20, 4, apart=2)
+        assert {fault.what for fault in faults} == {*FAULTS, LOSE_HOST}
+        assert {fault.worker for fault in faults if fault.what == LOSE_HOST} == {2}
+        assert {fault.what for fault in plan(str(seed), 18, 4)} == set(FAULTS)
+        assert all(fault.until < 20 for fault in faults)
         for worker in range(4):
             own = [fault for fault in faults if fault.worker == worker]
             assert all(before.until <= after.at for before, after in zip(own, own[1:], strict=False))
+
+
+def test_run_without_root_goes_on_without_a_second_host_and_knows_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosts, "_LIBC", SimpleNamespace(unshare=lambda flags: -1))
+    with ExitStack() as stack:
+        there, reason = second_host(stack)
+    assert there is None and reason.startswith("NOT TESTED")
 
 
 @pytest.mark.parametrize("wrong", ["id", "tokens", "length"])
