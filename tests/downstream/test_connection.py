@@ -78,6 +78,7 @@ async def test_fault_of_the_control_plane_is_a_500_without_details(
         assert (await gateway.client.get("/v1/models")).status_code == 200
 
 
+@pytest.mark.pure_only(reason="replaces methods of a compiled class")
 @pytest.mark.parametrize(("fault", "status"), [(MemoryError(), 503), (RuntimeError("a secret"), 500)])
 @pytest.mark.parametrize(
     ("path", "where"),

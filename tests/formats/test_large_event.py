@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 from unittest import mock
 
@@ -112,7 +111,7 @@ def result(
     except GatewayError as error:
         how = type(error)
         out.append(reader.fail(error))
-    return b"".join(out), asdict(reader.facts), how
+    return b"".join(out), reader.facts, how
 
 
 def remaining(reader: Reader) -> Iterator[bytes]:

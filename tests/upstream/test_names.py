@@ -119,6 +119,7 @@ async def test_abort_goes_to_the_address_of_the_exchange() -> None:
         assert of.requests[NEW] == []
 
 
+@pytest.mark.pure_only(reason="replaces a method of a compiled class")
 async def test_address_that_does_not_answer_delays_a_connect_once() -> None:
     """The address that accepted is tried first from then on."""
     found = Hosts()
