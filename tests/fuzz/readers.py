@@ -98,11 +98,16 @@ def judge(dialect: Dialect, data: bytes, outcomes: dict[str, Outcome]) -> None:
     assert outcomes["stream reader"].failure == relayed.failure
 
 
+#: How the events begin that the gateway adds to a broken stream, by API.
+_ERROR_EVENTS = (b'data: {"error"', b"event: error\n")
+
+
 def _is_part(outcome: Outcome, data: bytes) -> bool:
     """Return True if the output is made of parts of ``data`` in order, except for the event of a failure."""
     out = outcome.out
     if outcome.failure is not None:
-        out = out[: out.rindex(b'data: {"error"')] if b'data: {"error"' in out else out
+        ends = [out.rindex(mark) for mark in _ERROR_EVENTS if mark in out]
+        out = out[: min(ends, default=len(out))]
     at = 0
     while out:
         size = next((size for size in range(len(out), 0, -1) if data.startswith(out[:size], at)), 0)
