@@ -71,8 +71,11 @@ class Attempt:
             self.connection.close()
         fleet.release(self.worker)
 
-    def outcome(self, error: GatewayError | None) -> ReplyOutcome:
-        """Return what it says about the worker. ``error`` is what ended it; None: a complete reply."""
+    def outcome(self, error: GatewayError | None, *, relayed: bool) -> ReplyOutcome:
+        """Return what it says about the worker. ``error`` is what ended it; None: a complete reply.
+
+        ``relayed``: its route is a relayed one, which not every engine has, so that a 404 is no failure.
+        """
         if error is not None:
             if isinstance(error, UpstreamIncomplete | UpstreamMalformed):
                 return ReplyOutcome.BROKEN
@@ -83,4 +86,5 @@ class Attempt:
             return ReplyOutcome.GOOD
         if status in BUSY_STATUSES:
             return ReplyOutcome.UNKNOWN
-        return ReplyOutcome.FAILED if status >= 500 or status in (401, 403, 404) else ReplyOutcome.REFUSED
+        failed = status >= 500 or status in (401, 403) or (status == 404 and not relayed)
+        return ReplyOutcome.FAILED if failed else ReplyOutcome.REFUSED

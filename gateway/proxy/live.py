@@ -29,7 +29,6 @@ from gateway.errors import (
 )
 from gateway.exchange import GENERATE, ExchangeEvent, ExchangeRecord
 from gateway.fleet.queue import excluded
-from gateway.fleet.replies import ReplyOutcome
 from gateway.fleet.roster import models_of
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
@@ -332,15 +331,9 @@ class LiveExchange:
 
     def _report_reply(self, attempt: Attempt, error: GatewayError | None) -> None:
         seconds = time.monotonic() - attempt.sent_at
-        outcome = attempt.outcome(error)
-        if (
-            outcome is ReplyOutcome.FAILED
-            and self.record.operation != GENERATE
-            and attempt.head.status == 404
-        ):
-            outcome = ReplyOutcome.REFUSED  # not every engine has every relayed route
-        worker = attempt.worker
-        self.services.health.report_reply(worker, attempt.incarnation, outcome, seconds, self.routing_key)
+        outcome = attempt.outcome(error, relayed=self.record.operation != GENERATE)
+        outliers = self.services.health.outliers
+        outliers.observe(attempt.worker, attempt.incarnation, outcome, seconds, self.routing_key)
 
     def _abort_or_release_ids(self, error: GatewayError | None) -> None:
         """Give the ids back. If an attempt ended with ``error``, its engine may still run the request: abort

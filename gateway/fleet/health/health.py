@@ -16,8 +16,8 @@ The rules, each with the methods of ``Health`` that apply it:
    is ending goes on accepting requests, and never exits as long as it gets some (``_watch``).
 5. A worker that reports that it takes no requests is busy. If tokens of it still arrive after that, it is not
    paused but ending, and gets no more requests (``_on_not_ready``).
-6. A worker that does not serve, or reports that it is paused, is asked to describe itself with every probe,
-   any other one with every sixth (``_watch``).
+6. A worker that does not serve, or whose description alone would show a pause, is asked for it with every
+   probe, any other one with every sixth (``_watch``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from email.utils import parsedate_to_datetime
 from gateway.fleet.health.outliers import OutlierDetector
 from gateway.fleet.health.probe import PROBE_TIMEOUT, Looped, NotAsked, Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
-from gateway.fleet.replies import ReplyOutcome
 from gateway.fleet.states import CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.worker import NEVER, Worker
 from gateway.formats.base import AnyFormat
@@ -126,7 +125,8 @@ class Health:
         #: The round of ``look_again`` that has not begun, and the monotonic time at which the last one began.
         self._next_look: asyncio.Task[None] | None = None
         self._looked_at = NEVER
-        self._outliers = OutlierDetector(fleet, self._probe_soon)
+        #: Takes in how each request to a worker ended.
+        self.outliers = OutlierDetector(fleet, self._probe_soon)
 
     # -- what others report
 
@@ -155,20 +155,6 @@ class Health:
         if worker.state is not WorkerState.JOINING:
             self._fleet.apply_event(worker, WorkerEvent.DIE, "could not be reached")
         self._probe_soon(worker)
-
-    def report_reply(
-        self,
-        worker: Worker,
-        incarnation: object,
-        outcome: ReplyOutcome,
-        seconds: float,
-        key: str | None = None,
-    ) -> None:
-        """A request that ``worker``, at that time ``incarnation``, had for ``seconds`` has ended.
-
-        ``key`` is its routing key.
-        """
-        self._outliers.observe(worker, incarnation, outcome, seconds, key)
 
     def report_busy(self, worker: Worker, status: int, retry_after: bytes | None) -> None:
         """A request was answered with 429 or 503, and with this Retry-After."""
@@ -370,7 +356,7 @@ class Health:
         vitals, now = worker.vitals, time.monotonic()
         vitals.failed_probes, vitals.not_ready_since = 0, None
         if worker.in_trial:
-            self._outliers.check_trial(worker, now)
+            self.outliers.check_trial(worker, now)
         # A worker that became suspect while it was busy is busy for no shorter time.
         busy = worker.state in (WorkerState.BUSY, WorkerState.SUSPECT) and now < vitals.busy_until
         if now >= vitals.ejected_until and not busy:

@@ -79,6 +79,7 @@ class OutlierDetector:
         if outcome is ReplyOutcome.GOOD:
             vitals.replies.add_good(seconds)
             vitals.last_reply_at = now
+            vitals.refusals = 0
             if worker.on_trial:
                 self._pass(worker)
             return

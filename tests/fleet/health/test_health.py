@@ -121,7 +121,7 @@ async def test_worker_that_cannot_serve_is_joining_and_says_why(
 
 def broke(health: Health, worker: Worker) -> None:
     """Report that a reply of ``worker`` broke off."""
-    health.report_reply(worker, worker.incarnation, ReplyOutcome.BROKEN, 0.0)
+    health.outliers.observe(worker, worker.incarnation, ReplyOutcome.BROKEN, 0.0)
 
 
 @pytest.mark.parametrize("interval", [0.02, NEVER])
@@ -351,6 +351,20 @@ async def test_doubt_about_a_busy_worker_does_not_end_the_time_that_it_asked_for
         assert worker.state is SUSPECT
         health.report_refused(worker)
         await becomes(worker, READY)
+
+
+async def test_pause_of_a_full_worker_doubles_until_it_has_served_a_request() -> None:
+    async with ready(interval=NEVER) as (_, worker, health, _):
+
+        async def busy_for() -> float:
+            health.report_busy(worker, 503, None)
+            seconds = worker.vitals.busy_until - time.monotonic()
+            await becomes(worker, READY)
+            return seconds
+
+        assert [await busy_for() for _ in range(3)] == pytest.approx([1, 2, 4])
+        health.outliers.observe(worker, worker.incarnation, ReplyOutcome.GOOD, 0.1)
+        assert await busy_for() == pytest.approx(1)
 
 
 def test_date_of_a_retry_after_is_so_many_seconds_away() -> None:
