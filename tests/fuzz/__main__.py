@@ -1,4 +1,4 @@
-"""``make fuzz``: fuzz each target in turn for a given time; keep and name a failing input."""
+"""``make fuzz``: fuzz the targets in turn, for some time or some turns; keep and name a failing input."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description="Try hostile bytes for a given time.")
     parser.add_argument("--minutes", type=float, default=0.0, help="how long")
     parser.add_argument("--seconds", type=float, default=10.0, help="the same; default: 10")
+    parser.add_argument("--turns", type=int, help="how many turns of all targets, instead of a time")
     parser.add_argument("--target", choices=sorted(TARGETS), action="append", help="only these")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="to try the same again")
     options = parser.parse_args(arguments)
     seconds = options.minutes * 60 or options.seconds
     tried = dict.fromkeys(options.target or TARGETS, 0)
-    print(f"seed {options.seed}, {seconds:g} s, targets: {', '.join(tried)}")
+    length = f"{seconds:g} s" if options.turns is None else f"{options.turns} turns"
+    print(f"seed {options.seed}, {length}, targets: {', '.join(tried)}")
     end, turn = time.monotonic() + seconds, 0
-    while not turn or time.monotonic() < end:
+    while not turn or (time.monotonic() < end if options.turns is None else turn < options.turns):
         for name in tried:
             failing = _turn(TARGETS[name], options.seed + turn)
             tried[name] += _TURN

@@ -36,8 +36,10 @@ def read(format: AnyFormat, pieces: Sequence[bytes]) -> Parsed:
     at_once = _parsed(format, body)
     if isinstance(format, Stepwise):
         in_steps = _parsed(format, body, in_steps=True)
-        if in_steps.refusal is not None and not _is_text(body):
-            return at_once  # parsed at once, an unknown member whose name is not text is left to the worker
+        if (in_steps.refusal is None) != (at_once.refusal is None) and not _is_text(body):
+            return (
+                at_once  # only one way of reading met the bytes that are no text; every worker refuses them
+            )
         assert (in_steps.refusal is None) == (at_once.refusal is None), (in_steps, at_once)
         assert in_steps.ids == at_once.ids, "read at once and in steps"
         assert in_steps.bodies == at_once.bodies, "sent on after it was read at once and in steps"
