@@ -22,9 +22,9 @@ from pydantic import BaseModel
 
 from gateway.control.bodies import read_within
 from gateway.control.targets import asked_as, parse_call
-from gateway.control.views import AbortResult, AbortView, FleetView, LifecycleView
+from gateway.control.views import AbortResult, Views
 from gateway.errors import GatewayError, RequestTooLarge
-from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call_within_quota
+from gateway.fleet.client import WorkerCall, WorkerCallFailed
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
@@ -72,16 +72,14 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def aborts_router(
-    formats: Iterable[AnyFormat], aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
-) -> APIRouter:
+def aborts_router(formats: Iterable[AnyFormat], views: Views) -> APIRouter:
     """Return one route per abort path of ``formats``."""
     router = APIRouter(tags=["aborts"])
     for format in formats:
         for path in format.routes.aborts:
             router.add_api_route(
                 path,
-                _Abort(format, aborter, fleet, lifecycle).handle,
+                _Abort(format, views).handle,
                 methods=["POST"],
                 summary="Abort running requests at the workers that run them",
                 response_model=AbortSummary,
@@ -94,13 +92,9 @@ def aborts_router(
 class _Abort:
     """The route of one format."""
 
-    def __init__(
-        self, format: AnyFormat, aborter: AbortView, fleet: FleetView, lifecycle: LifecycleView
-    ) -> None:
+    def __init__(self, format: AnyFormat, views: Views) -> None:
         self._format: AnyFormat = format
-        self._aborter = aborter
-        self._fleet = fleet
-        self._lifecycle = lifecycle
+        self._views = views
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -110,7 +104,7 @@ class _Abort:
             target = self._format.aborted_ids(body)
             if target.everything:  # the requests of all clients
                 caller_of(request.scope).require(AccessScope.CONTROL)
-            return await self._lifecycle.run_control_call(self._abort(request, body, target))
+            return await self._views.lifecycle.run_control_call(self._abort(request, body, target))
         except GatewayError as error:
             reply = self._format.render(error)
             lines = [*reply.headers, *challenge(error)]
@@ -118,7 +112,7 @@ class _Abort:
             return Response(reply.body, reply.status, headers)
 
     async def _abort(self, request: Request, body: bytes, target: AbortTarget) -> Response:
-        own = self._aborter.abort(target, self._format)
+        own = self._views.aborter.abort(target, self._format)
         if not target.everything:
             return _summary(_rows(await own))
         sent, _ = parse_call(request, request.url.path, body)
@@ -132,19 +126,19 @@ class _Abort:
         """Forward ``call`` to every server of the format. Return URL -> error, None if it was accepted."""
         name = self._format.name
         workers: list[Worker] = []
-        for each in self._fleet.workers:
+        for each in self._views.fleet.workers:
             if name in each.infos and each.state not in _NOT_CALLED and asked_as(each, workers) is None:
                 workers.append(each)
-        errors = await asyncio.gather(*(_forward(worker, call) for worker in workers))
+        errors = await asyncio.gather(*(self._forward(worker, call) for worker in workers))
         return {worker.url: error for worker, error in zip(workers, errors, strict=True)}
 
-
-async def _forward(worker: Worker, call: WorkerCall) -> str | None:
-    try:
-        answer = await send_call_within_quota(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
-    except WorkerCallFailed as error:
-        return str(error)
-    return None if answer.accepted else f"status {answer.head.status}"
+    async def _forward(self, worker: Worker, call: WorkerCall) -> str | None:
+        send = self._views.calls.send_within_quota
+        try:
+            answer = await send(worker, call, seconds=ABORT_TIMEOUT, limit=ANSWER_LIMIT)
+        except WorkerCallFailed as error:
+            return str(error)
+        return None if answer.accepted else f"status {answer.head.status}"
 
 
 def _rows(

@@ -73,11 +73,11 @@ def control_app(
     app.include_router(models.models_router(settings.models_path, views.fleet))
     app.include_router(events.events_router(views))  # before /workers/{key}, which would match its path
     app.include_router(workers.workers_router(views))
-    app.include_router(aborts.aborts_router(formats, views.aborter, views.fleet, views.lifecycle))
+    app.include_router(aborts.aborts_router(formats, views))
     limits = fanout.Limits(settings.body_limit, settings.control_timeout_secs or None)
     app.include_router(fanout.fanout_router(routes.calls.values(), views, limits))
-    app.include_router(information.information_router(routes, views.fleet, views.registration, formats))
-    app.include_router(engine_metrics.engine_metrics_router(views.fleet))
+    app.include_router(information.information_router(routes, views, formats))
+    app.include_router(engine_metrics.engine_metrics_router(views.fleet, views.calls))
     app.include_router(sessions.sessions_router())
     documents: dict[str, Any] = {"include_in_schema": False, "response_class": HTMLResponse}
     app.add_api_route(DOCS_PATH, app.page, methods=["GET", "HEAD"], **documents)

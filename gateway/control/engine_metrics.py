@@ -19,7 +19,7 @@ from gateway.control.exposition_merge import Merger
 from gateway.control.replies import add_get_route
 from gateway.control.targets import select_targets
 from gateway.control.views import FleetView
-from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call_within_quota
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerCalls
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Headers
 
@@ -35,13 +35,13 @@ UP = "engine_metrics_up"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def engine_metrics_router(fleet: FleetView) -> APIRouter:
+def engine_metrics_router(fleet: FleetView, calls: WorkerCalls) -> APIRouter:
     """Return the router with this one route."""
     router = APIRouter(tags=["system"])
 
     async def engine_metrics(request: Request) -> Response:
         authorization = [line for line in request.scope["headers"] if line[0] == b"authorization"]
-        merger = await scrape_workers(fleet.workers, authorization)
+        merger = await scrape_workers(fleet.workers, calls, authorization)
         return StreamingResponse(_slices(merger), headers={"content-type": CONTENT_TYPE})
 
     add_get_route(
@@ -55,7 +55,7 @@ def engine_metrics_router(fleet: FleetView) -> APIRouter:
 
 
 async def scrape_workers(
-    workers: Sequence[Worker], authorization: Headers, *, seconds: float = TIMEOUT
+    workers: Sequence[Worker], calls: WorkerCalls, authorization: Headers, *, seconds: float = TIMEOUT
 ) -> Merger:
     """Return the metrics of all ``workers`` that answer within ``seconds``.
 
@@ -65,7 +65,7 @@ async def scrape_workers(
     call = WorkerCall(
         b"GET", WORKER_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization]
     )
-    scrapes = await asyncio.gather(*(_scrape(worker, call, seconds) for worker in targets.asked))
+    scrapes = await asyncio.gather(*(_scrape(worker, calls, call, seconds) for worker in targets.asked))
     merger = Merger()
     up = {skipped.worker: 0 for skipped in targets.skipped if not skipped.same_server}
     for worker, scrape in zip(targets.asked, scrapes, strict=True):
@@ -85,9 +85,9 @@ async def _merge(merger: Merger, url: str, scrape: bytes) -> None:
             await asyncio.sleep(0)
 
 
-async def _scrape(worker: Worker, call: WorkerCall, seconds: float) -> bytes | None:
+async def _scrape(worker: Worker, calls: WorkerCalls, call: WorkerCall, seconds: float) -> bytes | None:
     try:
-        answer = await send_call_within_quota(worker, call, seconds=seconds, limit=ANSWER_LIMIT)
+        answer = await calls.send_within_quota(worker, call, seconds=seconds, limit=ANSWER_LIMIT)
     except WorkerCallFailed:
         return None
     return answer.body if answer.accepted else None

@@ -26,13 +26,7 @@ from gateway.control.targets import Skipped, find_worker, no_worker_error, parse
 from gateway.control.views import Views
 from gateway.control.workers_calls import CallError, ErrorBody, read_body
 from gateway.errors import Draining
-from gateway.fleet.client import (
-    WorkerCall,
-    WorkerCallFailed,
-    WorkerReply,
-    send_call,
-    send_call_within_quota,
-)
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerReply
 from gateway.fleet.cordons import Reasons
 from gateway.fleet.worker import Worker
 from gateway.formats.routes import Recipients
@@ -51,7 +45,7 @@ _SHUTTING_DOWN = (
 
 
 class _Send(Protocol):
-    """The signature of ``send_call`` and ``send_call_within_quota``."""
+    """The signature of the methods of ``WorkerCalls``."""
 
     async def __call__(
         self, worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int
@@ -194,7 +188,8 @@ class _Fanout:
         # requests. So are the other workers that are the same server.
         entries = [entry for worker in workers for entry in (worker, *worker.other_entries)]
         added = {} if kind is None else await self._pauses.pause(entries, kind, paused_resources(kind, sent))
-        send = send_call if len(workers) == 1 else send_call_within_quota
+        calls = self._views.calls
+        send = calls.send if len(workers) == 1 else calls.send_within_quota
         return await asyncio.gather(*(self._one(worker, sent, added, send) for worker in workers))
 
     def _targets(self, name: str | None) -> tuple[Sequence[Worker], Sequence[Skipped], bool]:

@@ -17,9 +17,9 @@ from fastapi import APIRouter, Request, Response
 from gateway.catalog import EngineRoutes, SharedCall
 from gateway.control.replies import add_get_route, json_response, parse_worker_json, passthrough_response
 from gateway.control.targets import find_worker, no_worker_error, parse_call, select_targets
-from gateway.control.views import FleetView, RegistrationView
+from gateway.control.views import Views
 from gateway.control.workers_calls import CallError, ErrorBody
-from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerReply, send_call
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerReply
 from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
@@ -56,15 +56,13 @@ def _informs(shared: SharedCall) -> bool:
     return shared.call.to is Recipients.ANY
 
 
-def information_router(
-    routes: EngineRoutes, fleet: FleetView, registration: RegistrationView, formats: Iterable[AnyFormat]
-) -> APIRouter:
+def information_router(routes: EngineRoutes, views: Views, formats: Iterable[AnyFormat]) -> APIRouter:
     """Return a router with one route per call that any worker may answer, and one per load path.
 
     Each takes ``?worker=`` or ``X-Worker-Id`` to ask one worker.
     """
     router = APIRouter(tags=["information"])
-    asking = _Asking(fleet, registration, list(formats))
+    asking = _Asking(views, list(formats))
     for path, shared in routes.calls.items():
         if _informs(shared):
             handler = asking.any_of(path, shared.formats)
@@ -83,9 +81,10 @@ def _described() -> dict[str, Any]:
 class _Asking:
     """The handlers of the information routes."""
 
-    def __init__(self, fleet: FleetView, registration: RegistrationView, tell: Sequence[AnyFormat]) -> None:
-        self._fleet = fleet
-        self._registration = registration
+    def __init__(self, views: Views, tell: Sequence[AnyFormat]) -> None:
+        self._fleet = views.fleet
+        self._registration = views.registration
+        self._calls = views.calls
         self._tell = tell
 
     def any_of(self, path: str, formats: Sequence[str]) -> Any:
@@ -97,7 +96,7 @@ class _Asking:
                 workers = (
                     [find_worker(self._registration, name)] if name is not None else self._usable(formats)
                 )
-                return await _first(workers, sent)
+                return await self._first(workers, sent, self._ask)
             except CallError as error:
                 return error.reply()
 
@@ -110,7 +109,7 @@ class _Asking:
             try:
                 sent, name = _read(request, path)
                 if name is not None:
-                    return await _first([find_worker(self._registration, name)], sent, self._load_of)
+                    return await self._first([find_worker(self._registration, name)], sent, self._load_of)
                 return await self._loads(formats, sent)
             except CallError as error:
                 return error.reply()
@@ -146,58 +145,61 @@ class _Asking:
 
     async def _load_of(self, worker: Worker, sent: WorkerCall) -> WorkerReply:
         """Return the load of ``worker``, from another path if its engine's version does not have this one."""
-        answer = await _ask(worker, sent, LOAD_LIMIT)
+        answer = await self._ask(worker, sent, LOAD_LIMIT)
         if answer.head.status == 404:
             for format in self._tell:
                 if (
                     format.name in worker.infos
                     and (other := format.load_alternative(sent.target)) is not None
                 ):
-                    return await _load_elsewhere(worker, sent, other) or answer
+                    return await self._load_elsewhere(worker, sent, other) or answer
         return answer
+
+    async def _ask(self, worker: Worker, sent: WorkerCall, limit: int = ANSWER_LIMIT) -> WorkerReply:
+        return await self._calls.send(worker, sent, seconds=TIMEOUT, limit=limit)
+
+    async def _load_elsewhere(
+        self, worker: Worker, sent: WorkerCall, other: LoadAlternative
+    ) -> WorkerReply | None:
+        """Return the load read from the path of ``other``, None if the engine does not report it there."""
+        answer = await self._ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
+        if not answer.accepted:
+            return None
+        if (load := other.read(answer.body)) is None:
+            return None
+        body = json.dumps(load).encode()
+        return WorkerReply(ReplyHead(200, [(b"content-type", b"application/json")]), body)
+
+    async def _first(
+        self,
+        workers: Iterable[Worker],
+        sent: WorkerCall,
+        asked: Callable[[Worker, WorkerCall], Awaitable[WorkerReply]],
+    ) -> Response:
+        """Return the first reply with a 2xx status, else the last other one.
+
+        Raise CallError if there is none.
+        """
+        bad: WorkerReply | None = None
+        error_text = "no worker was asked"
+        for worker in list(workers)[:TRIES]:
+            try:
+                answer = await asked(worker, sent)
+            except WorkerCallFailed as error:
+                error_text = f"{worker.url}: {error}"
+                continue
+            if answer.accepted:
+                return passthrough_response(answer.head, answer.body)
+            bad = answer
+        if bad is None:
+            raise CallError(502, "no_answer", error_text)
+        return passthrough_response(bad.head, bad.body)
 
 
 def _read(request: Request, path: str) -> tuple[WorkerCall, str | None]:
     sent, name = parse_call(request, path, b"")
     # A HEAD is sent as a GET; the gateway leaves out the body of the reply.
     return WorkerCall(b"GET", sent.target, sent.headers), name
-
-
-async def _ask(worker: Worker, sent: WorkerCall, limit: int = ANSWER_LIMIT) -> WorkerReply:
-    return await send_call(worker, sent, seconds=TIMEOUT, limit=limit)
-
-
-async def _load_elsewhere(worker: Worker, sent: WorkerCall, other: LoadAlternative) -> WorkerReply | None:
-    """Return the load read from the path of ``other``, None if the engine does not report it there."""
-    answer = await _ask(worker, replace(sent, target=other.target.encode()), LOAD_LIMIT)
-    if not answer.accepted:
-        return None
-    if (load := other.read(answer.body)) is None:
-        return None
-    body = json.dumps(load).encode()
-    return WorkerReply(ReplyHead(200, [(b"content-type", b"application/json")]), body)
-
-
-async def _first(
-    workers: Iterable[Worker],
-    sent: WorkerCall,
-    asked: Callable[[Worker, WorkerCall], Awaitable[WorkerReply]] = _ask,
-) -> Response:
-    """Return the first reply with a 2xx status, else the last other one. Raise CallError if there is none."""
-    bad: WorkerReply | None = None
-    error_text = "no worker was asked"
-    for worker in list(workers)[:TRIES]:
-        try:
-            answer = await asked(worker, sent)
-        except WorkerCallFailed as error:
-            error_text = f"{worker.url}: {error}"
-            continue
-        if answer.accepted:
-            return passthrough_response(answer.head, answer.body)
-        bad = answer
-    if bad is None:
-        raise CallError(502, "no_answer", error_text)
-    return passthrough_response(bad.head, bad.body)
 
 
 def _document(answer: WorkerReply | None) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gateway.fleet.changes import Changes
+from gateway.fleet.client import WorkerCalls
 from gateway.fleet.worker import Worker
 from gateway.formats.base import AnyFormat
 from gateway.formats.optional import AbortTarget
@@ -164,7 +165,7 @@ class Views:
     """All interfaces together.
 
     ``metrics`` returns the body and content type of a scrape. ``describe`` returns once a worker was asked
-    anew what it serves. ``aggregate`` is None if there is only this
+    anew what it serves. ``calls`` sends calls to workers. ``aggregate`` is None if there is only this
     process.
     """
 
@@ -175,6 +176,7 @@ class Views:
     registration: RegistrationView
     pauses: PausesView
     describe: Callable[[Worker], Awaitable[None]]
+    calls: WorkerCalls
     aggregate: AggregateView | None = None
 
     async def loads_elsewhere(self) -> Mapping[str, int]:

@@ -13,9 +13,10 @@ closed by the worker, and nothing may be sent twice; and a probe asks whether a 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.errors import GatewayError, UpstreamMalformed
+from gateway.errors import ConnectFailed, GatewayError, UpstreamMalformed
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Headers, ReplyHead, UpstreamRequest
 from gateway.formats.headers import to_worker
@@ -73,29 +74,38 @@ async def request_worker(
             connection.close()
 
 
-async def send_call(worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int) -> WorkerReply:
-    """Send ``call`` to ``worker`` and return its reply, with the limits of ``request_worker``.
+class WorkerCalls:
+    """Sends the calls of clients. ``on_refused`` is called with each worker that could not be reached."""
 
-    Raises WorkerCallFailed.
-    """
-    headers = to_worker(call.headers, worker.authorization)
-    request = UpstreamRequest(call.method, worker.address.prefix + call.target, headers, call.body)
-    try:
-        return await request_worker(worker, request, seconds=seconds, limit=limit)
-    except GatewayError as error:
-        cause = error.cause
-        known = isinstance(cause, OSError) and cause.strerror
-        raise WorkerCallFailed(f"{error.message}: {known}" if known else error.message) from error
-    except TimeoutError as error:
-        raise WorkerCallFailed(f"no answer within {seconds:g} s") from error
+    def __init__(self, on_refused: Callable[[Worker], None]) -> None:
+        self._on_refused = on_refused
 
+    async def send(
+        self, worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int
+    ) -> WorkerReply:
+        """Send ``call`` to ``worker`` and return its reply, with the limits of ``request_worker``.
 
-async def send_call_within_quota(
-    worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int
-) -> WorkerReply:
-    """Do as ``send_call``, but wait for the quota of calls first: for a call that goes to several workers."""
-    try:
-        async with asyncio.timeout(seconds), worker.quotas.calls:
-            return await send_call(worker, call, seconds=seconds, limit=limit)
-    except TimeoutError as error:
-        raise WorkerCallFailed(f"no answer within {seconds:g} s") from error
+        Raises WorkerCallFailed.
+        """
+        headers = to_worker(call.headers, worker.authorization)
+        request = UpstreamRequest(call.method, worker.address.prefix + call.target, headers, call.body)
+        try:
+            return await request_worker(worker, request, seconds=seconds, limit=limit)
+        except GatewayError as error:
+            if isinstance(error, ConnectFailed):
+                self._on_refused(worker)
+            cause = error.cause
+            known = isinstance(cause, OSError) and cause.strerror
+            raise WorkerCallFailed(f"{error.message}: {known}" if known else error.message) from error
+        except TimeoutError as error:
+            raise WorkerCallFailed(f"no answer within {seconds:g} s") from error
+
+    async def send_within_quota(
+        self, worker: Worker, call: WorkerCall, *, seconds: float | None, limit: int
+    ) -> WorkerReply:
+        """Do as ``send``, but wait for the quota of calls first: for a call that goes to several workers."""
+        try:
+            async with asyncio.timeout(seconds), worker.quotas.calls:
+                return await self.send(worker, call, seconds=seconds, limit=limit)
+        except TimeoutError as error:
+            raise WorkerCallFailed(f"no answer within {seconds:g} s") from error

@@ -22,6 +22,7 @@ from gateway.control.views import Views
 from gateway.downstream.asgi import AsgiApp
 from gateway.downstream.cross_origin import CrossOrigin
 from gateway.downstream.limits import ClientLimits
+from gateway.fleet.client import WorkerCalls
 from gateway.fleet.cordons import Cordons
 from gateway.fleet.health.health import Health
 from gateway.fleet.members import FleetMembership
@@ -126,10 +127,11 @@ def create_app(
         members.pin(WorkerRecord(entry.url, format=entry.format))
     registration = Registration(store, members, fleet, settings.worker_patterns, cordons)
 
+    calls = WorkerCalls(services.health.report_refused)
     if peers is None:
         process_link = None
         views = Views(
-            fleet, lifecycle, aborter, exporter.render, registration, cordons, services.health.describe
+            fleet, lifecycle, aborter, exporter.render, registration, cordons, services.health.describe, calls
         )
     else:
         process_link = ProcessLink(
@@ -153,6 +155,7 @@ def create_app(
             registration,
             cordons,
             process_link.describer.describe,
+            calls,
             process_link.aggregate,
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)

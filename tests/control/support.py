@@ -17,6 +17,7 @@ from gateway.control.aborts import AbortedOn
 from gateway.control.app import control_app
 from gateway.control.views import Views
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.fleet.client import WorkerCalls
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
@@ -120,7 +121,8 @@ def app_of(world: World, *endpoints: Endpoint, others: Any = None, **settings: A
     view = cast(Any, world)
     registration = cast(Any, world.fleet)
     metrics = (b"a_metric 1\n", SCRAPE)
-    views = Views(world.fleet, view, view, lambda: metrics, registration, view, world.describe, others)
+    calls = WorkerCalls(lambda worker: None)
+    views = Views(world.fleet, view, view, lambda: metrics, registration, view, world.describe, calls, others)
     return control_app(Settings(**settings), endpoints or (endpoint(),), views, ROUTES)
 
 

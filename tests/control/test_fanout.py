@@ -183,8 +183,28 @@ async def test_unreachable_worker_is_a_502_and_counts_for_a_call_for_one_worker(
         await of.sims[1].kill()
         reply = await of.post(f"/flush_cache?worker={of.sims[1].url}")
         assert (reply.status_code, reply.json()["error"]["code"]) == (502, "worker_failed")
-        await until(lambda: of.worker(1).state is WorkerState.DEAD)
+        assert of.worker(1).state is WorkerState.DEAD
         assert (await of.post("/init_weights_update_group", json={})).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/flush_cache", {}),
+        ("POST", "/abort_request", {"abort_all": True}),
+        ("GET", "/server_info?worker={url}", None),
+        ("GET", "/v1/loads", None),
+        ("GET", "/engine_metrics", None),
+    ],
+)
+async def test_call_that_is_refused_tells_that_the_worker_is_dead(
+    method: str, path: str, body: object
+) -> None:
+    """As a refused request does: the next one is sent to another worker at once."""
+    async with fleet("sglang", "sglang", probe_interval_secs=1000) as of:
+        await of.sims[0].kill()
+        await of.gateway.client.request(method, path.format(url=of.sims[0].url), json=body)
+        assert (of.worker().state, of.worker().reason) == (WorkerState.DEAD, "could not be reached")
 
 
 # -- pauses

@@ -6,20 +6,21 @@ import asyncio
 
 import pytest
 
-from gateway.fleet.client import WorkerCall, WorkerCallFailed, send_call, send_call_within_quota
+from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerCalls
 from gateway.fleet.health.probe import ask as ask_probe
 from tests.fleet.engine import EchoFormat, engine
 
 pytestmark = pytest.mark.virtual_time
 
 CALL = WorkerCall(b"GET", b"/info")
+CALLS = WorkerCalls(lambda worker: None)
 
 
 async def test_connections_of_each_kind_are_capped_and_others_wait() -> None:
     async with engine() as server:
         worker = server.worker()
         worker.quotas.limit(3)
-        calls = [send_call_within_quota(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
+        calls = [CALLS.send_within_quota(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
         assert all(answer.accepted for answer in await asyncio.gather(*calls))
         assert server.most_at_once == 3
         for first_contact in (True, False):
@@ -44,5 +45,5 @@ async def test_call_that_waits_for_its_quota_ends_in_time() -> None:
         worker.quotas.limit(1)
         async with worker.quotas.calls:
             with pytest.raises(WorkerCallFailed, match=r"no answer within 0\.01 s"):
-                await send_call_within_quota(worker, CALL, seconds=0.01, limit=1000)
-            assert (await send_call(worker, CALL, seconds=5, limit=1000)).accepted
+                await CALLS.send_within_quota(worker, CALL, seconds=0.01, limit=1000)
+            assert (await CALLS.send(worker, CALL, seconds=5, limit=1000)).accepted

@@ -5,8 +5,8 @@ say what to ask and read the answers), the table of states, the data plane.
 
 The rules, each with the methods of ``Health`` that apply it:
 
-1. A refused connection makes a worker dead at once (``_probe``; ``report_refused`` for a request). A failed
-   probe makes it suspect, the second one in a row dead (``_probe``). A good probe clears both
+1. A refused connection makes a worker dead at once (``_probe``; ``report_refused`` for requests and calls).
+   A failed probe makes it suspect, the second one in a row dead (``_probe``). A good probe clears both
    (``_on_alive``).
 2. A probe without an answer does not count while tokens of the worker arrive: it is slow, but alive. One with
    a bad answer makes the worker suspect even then, but not dead (``_probe``).
@@ -151,7 +151,7 @@ class Health:
         self._tasks.spawn(self._check_reachable(worker), f"last probe of {worker.url}")
 
     def report_refused(self, worker: Worker) -> None:
-        """A request met a refused connection: the worker is dead until a probe is answered."""
+        """A request or a call met a refused connection: the worker is dead until a probe is answered."""
         if worker.state is not WorkerState.JOINING:
             self._fleet.apply_event(worker, WorkerEvent.DIE, "could not be reached")
         self._probe_soon(worker)
