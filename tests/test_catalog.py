@@ -18,7 +18,7 @@ from gateway.catalog import (
 )
 from gateway.formats.base import AnyFormat
 from gateway.formats.registry import load_formats
-from gateway.formats.routes import ControlCall, Recipients, Routes
+from gateway.formats.routes import ControlCall, Recipients, RelayedRoute, Routes
 from gateway.formats.vllm import VllmFormat
 from gateway.settings import Settings
 
@@ -118,6 +118,57 @@ def test_declarations_that_contradict_each_other_are_refused(
 ) -> None:
     with pytest.raises(CatalogError, match=message):
         engine_routes([declaring("a", **one), declaring("b", **other)])
+
+
+#: The routes that each kind of engine has (SGLang 0.5.22, vLLM 0.33.0): recipients and methods -> paths. A
+#: relayed route goes to one worker that is chosen for each request. ``/init_broadcaster``, ``/skyrl`` and
+#: the adapter calls without ``/v1`` are what training frameworks add to vLLM.
+ROUTES = {
+    "sglang": {
+        "relayed POST": """/v1/chat/completions /v1/completions /v1/responses /v1/messages
+            /v1/messages/count_tokens /v1/embeddings /v1/score /v1/rerank /tokenize /detokenize /v1/tokenize
+            /v1/detokenize /classify""",
+        "relayed POST|PUT": "/encode",
+        "relayed GET|POST": "/open_session /close_session",
+        "relayed GET|POST|PUT|PATCH|DELETE": "/v1/responses/* /v1/audio/*",
+        "all POST": """/pause_generation /continue_generation /destroy_weights_update_group
+            /update_weights_from_disk /update_weight_version /load_lora_adapter /unload_lora_adapter
+            /start_profile /stop_profile""",
+        "all GET|POST": "/release_memory_occupation /resume_memory_occupation /flush_cache",
+        "one POST": """/update_weights_from_distributed /update_weights_from_tensor /update_weights_from_ipc
+            /load_lora_adapter_from_tensors /init_weights_update_group /begin_weight_update /end_weight_update
+            /init_weights_send_group_for_remote_instance /send_weights_to_remote_instance""",
+        "any GET": """/model_info /get_model_info /server_info /get_server_info /get_weight_version
+            /weight_version /ping""",
+    },
+    "vllm": {
+        "relayed POST": """/v1/chat/completions /v1/completions /v1/responses /v1/messages
+            /v1/messages/count_tokens /v1/embeddings /v1/score /v1/rerank /v2/rerank /pooling
+            /v1/chat/completions/render /v1/completions/render /skyrl/v1/generate /tokenize /detokenize
+            /classify""",
+        "relayed GET|POST|PUT|PATCH|DELETE": "/v1/responses/* /v1/audio/*",
+        "all POST": """/pause /resume /sleep /wake_up /reset_prefix_cache /reset_mm_cache
+            /reset_encoder_cache /release_kv_cache_memory /shutdown_weight_transfer_engine
+            /v1/load_lora_adapter /v1/unload_lora_adapter /update_weight_version /load_lora_adapter
+            /unload_lora_adapter /start_profile /stop_profile /collective_rpc""",
+        "all GET": "/is_paused /is_sleeping",
+        "one POST": """/init_weight_transfer_engine /init_broadcaster /start_weight_update
+            /start_draft_weight_update /update_weights /finish_weight_update""",
+        "one GET": "/get_world_size",
+        "any GET": "/weight_info /tokenizer_info /version /ping /server_info",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ROUTES)
+def test_default_routes_are_those_of_the_engine(kind: str) -> None:
+    declared = FORMATS[kind].routes
+    found: dict[str, set[str]] = {}
+    for route in map(RelayedRoute.parse, declared.relayed):
+        found.setdefault(f"relayed {'|'.join(route.methods)}", set()).add(route.path)
+    for call in declared.control:
+        found.setdefault(f"{call.to} {'|'.join(call.methods)}", set()).add(call.path)
+    assert found == {kinds: set(paths.split()) for kinds, paths in ROUTES[kind].items()}
 
 
 class Choosy(VllmFormat):

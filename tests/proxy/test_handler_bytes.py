@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import pytest
 
 from gateway.sim import Reply, SimConfig, SimServer
@@ -28,6 +29,33 @@ async def test_other_methods_are_refused_in_the_dialect_with_those_there_are(
         error = reply.json()["error"]
         assert path in error["message"] and "POST" in error["message"]
         assert (set(error), error.get("code", 405)) == (members, 405)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "headers", "members"),
+    [
+        ("sglang", {"x-data-parallel-rank": "1"}, {}),
+        ("sglang", {}, {"routed_dp_rank": 1}),
+        ("sglang", {"x-data-parallel-rank": "1"}, {"routed_dp_rank": 0}),
+        ("vllm", {"x-data-parallel-rank": "1"}, {}),
+        ("vllm", {"x-data-parallel-rank": "-1"}, {}),
+    ],
+)
+async def test_rank_out_of_range_is_refused_by_the_engine_alone_and_through_the_gateway(
+    kind: str, headers: dict[str, str], members: dict[str, int], stream: bool
+) -> None:
+    """A stream has begun by then. SGLang reads it in the body only, where the gateway puts the header's."""
+    body = body_of(kind, 2, stream, **members)
+    direct = {**body, "routed_dp_rank": 1} if kind == "sglang" else body
+    async with SimServer(kind, SimConfig()) as sim, rig(sim.url) as gateway:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            alone = await client.post(sim.url + KINDS[kind], json=direct, headers=headers)
+        through = await gateway.client.post(KINDS[kind], json=body, headers=headers)
+        assert (through.status_code, through.content) == (alone.status_code, alone.content)
+        assert through.status_code == (200 if stream else 400) and b"out of range [0, 1)" in through.content
+        good = {"x-data-parallel-rank": "0"}
+        assert (await gateway.client.post(KINDS[kind], json=body_of(kind), headers=good)).status_code == 200
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 422, 429, 500, 503])

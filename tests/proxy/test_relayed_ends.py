@@ -55,11 +55,13 @@ def assert_error_of_its_api(path: str, received: bytes) -> None:
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("path", STREAMS)
 @pytest.mark.parametrize("how", ["cut", "idle", "shutdown", "abort", "clean end"])
-async def test_broken_stream_ends_with_the_error_of_its_api_or_is_cut(path: str, how: str) -> None:
+async def test_broken_stream_ends_with_the_error_of_its_api_or_is_cut(
+    path: str, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """A clean end without the last event of its API is a failure as well; of an unknown API it is an end."""
     first, _ = STREAMS[path]
     limit = {"idle": "9"}.get(how, "0")
-    async with fleet("sglang", relay_path=(ODD,), idle_timeout_secs=limit) as of:
+    async with fleet("sglang", relay_path=(ODD,), idle_timeout_secs=limit, access_log=True) as of:
         end = b"0\r\n\r\n" if how == "clean end" else b""
         of.sims[0].behave(Raw(data=chunked(first, end=end), close=how in ("cut", "clean end")), path=path)
         client = await RawClient.connect(of.gateway.port)
@@ -81,6 +83,9 @@ async def test_broken_stream_ends_with_the_error_of_its_api_or_is_cut(path: str,
         text = (await of.gateway.client.get("/metrics")).text
         incomplete = 'error_type="internal"' in text and 'ending="incomplete"' in text
         assert incomplete is (how == "cut" or (how == "clean end" and known))
+    (line,) = map(json.loads, capfd.readouterr().out.splitlines())
+    logged = (line["endpoint"], line["error"] == "upstream_incomplete", line["ending"] == "incomplete")
+    assert logged == (path, incomplete, incomplete)
 
 
 @pytest.mark.parametrize("path", list(STREAMS)[:3])

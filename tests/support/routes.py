@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gateway.catalog import EngineRoutes, engine_routes
 from gateway.formats.registry import load_formats
-from gateway.formats.routes import ControlCall, Recipients
+from gateway.formats.routes import ControlCall, Recipients, RelayedRoute
 
 ROUTES: EngineRoutes = engine_routes(load_formats().values())
 #: Relayed path -> the formats that declare it.
-RELAYED: Mapping[str, tuple[str, ...]] = {
-    path: tuple(name for name, format in load_formats().items() if path in format.routes.relayed)
-    for declaring in load_formats().values()
-    for path in declaring.routes.relayed
-}
+RELAYED: dict[str, tuple[str, ...]] = {}
+for _format in load_formats().values():
+    for _route in map(RelayedRoute.parse, _format.routes.relayed):
+        RELAYED[_route.path] = (*RELAYED.get(_route.path, ()), _format.name)
 
 
 def calls_of(kind: str, *to: Recipients) -> list[ControlCall]:

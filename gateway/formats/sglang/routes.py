@@ -64,9 +64,9 @@ ROUTES = Routes(
         "/v1/tokenize",
         "/v1/detokenize",
         "/classify",
-        "/encode",
-        "/open_session",
-        "/close_session",
+        "POST|PUT /encode",
+        "GET|POST /open_session",
+        "GET|POST /close_session",
     ),
     creating=("/open_session",),
 )
