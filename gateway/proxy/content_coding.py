@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gateway.errors import InvalidRequest, RequestTooLarge
 from gateway.formats.contract import Headers
@@ -20,6 +20,8 @@ from gateway.formats.contract import Headers
 HEADERS = (b"content-encoding", b"x-body-compressed")
 #: Bytes that are decoded at once, and bytes of input for that.
 STEP, WINDOW = 256 * 1024, 64 * 1024
+#: The decoder of zstd may hold 2 to this power of bytes, as every decoder of the coding must (RFC 9659).
+ZSTD_WINDOW_LOG = 23
 
 
 class _Decoder(Protocol):
@@ -69,13 +71,27 @@ def _zstd() -> Any:
     return None
 
 
+class _Coding(NamedTuple):
+    """How a body is decoded: ``padding`` are bytes without a meaning between members and behind them."""
+
+    decoder: Callable[[], _Decoder]
+    padding: bytes = b""
+
+
 _ZSTD = _zstd()
-_DECODERS: Mapping[str, Callable[[], _Decoder]] = {
-    "gzip": _Gunzip,
-    "x-gzip": _Gunzip,
-    **({} if _ZSTD is None else {"zstd": _ZSTD.ZstdDecompressor}),
+
+
+def _unzstd() -> Any:
+    return _ZSTD.ZstdDecompressor(options={_ZSTD.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
+
+
+_GZIP = _Coding(_Gunzip, padding=b"\0")  # gzip's own tools skip zeros, which come from blocks of a fixed size
+_CODINGS: Mapping[str, _Coding] = {
+    "gzip": _GZIP,
+    "x-gzip": _GZIP,
+    **({} if _ZSTD is None else {"zstd": _Coding(_unzstd)}),
 }
-_FAULTS: tuple[type[Exception], ...] = (zlib.error, *(() if _ZSTD is None else (_ZSTD.ZstdError,)))
+_FAULTS: tuple[type[Exception], ...] = (EOFError, zlib.error, *(() if _ZSTD is None else (_ZSTD.ZstdError,)))
 
 
 def without_coding(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -88,26 +104,30 @@ def decode(body: bytes, coding: str, limit: int) -> Generator[None, None, bytes]
 
     Raises InvalidRequest for an unknown coding or a broken body, RequestTooLarge over ``limit`` bytes.
     """
-    make = _DECODERS.get(coding)
-    if make is None:
-        known = "gzip and zstd" if "zstd" in _DECODERS else "gzip, and zstd where the extra zstd is installed"
-        raise InvalidRequest(f"the body's content coding {coding[:64]!r} is not supported here: {known} are")
+    known = _CODINGS.get(coding)
+    if known is None:
+        names = "gzip and zstd" if "zstd" in _CODINGS else "gzip, and zstd where the extra zstd is installed"
+        raise InvalidRequest(f"the body's content coding {coding[:64]!r} is not supported here: {names} are")
     try:
-        return (yield from _decode(body, make, limit))
+        return (yield from _decode(body, known, limit))
     except _FAULTS as error:
-        raise _broken(coding) from error
-    except EOFError as error:
-        raise _broken(coding) from error
+        raise InvalidRequest(
+            f"the request body cannot be decoded: it is no complete {coding}"
+            + (" with windows of 8 MiB at most" if coding == "zstd" else "")
+        ) from error
 
 
-def _decode(body: bytes, make: Callable[[], _Decoder], limit: int) -> Generator[None, None, bytes]:
+def _decode(body: bytes, coding: _Coding, limit: int) -> Generator[None, None, bytes]:
     parts: list[bytes] = []
-    size, decoder = 0, make()
+    size, decoder = 0, coding.decoder()
     for start in range(0, len(body), WINDOW):
         data = body[start : start + WINDOW]
         while True:
             if decoder.eof:
-                decoder = make()  # a body may have several members
+                data = data.lstrip(coding.padding)
+                if not data:
+                    break
+                decoder = coding.decoder()  # a body may have several members
             part = decoder.decompress(data, STEP)
             size += len(part)
             if size > limit:
@@ -115,12 +135,8 @@ def _decode(body: bytes, make: Callable[[], _Decoder], limit: int) -> Generator[
             parts.append(part)
             yield
             data = decoder.unused_data if decoder.eof else b""
-            if not data and (decoder.eof or (decoder.needs_input and len(part) < STEP)):
+            if not data and not decoder.eof and decoder.needs_input and len(part) < STEP:
                 break
     if not decoder.eof:
         raise EOFError
     return b"".join(parts)
-
-
-def _broken(coding: str) -> InvalidRequest:
-    return InvalidRequest(f"the request body cannot be decoded: it is no complete {coding}")
