@@ -171,7 +171,7 @@ async def send_quietly(
     """
     try:
         async with asyncio.timeout(within):
-            idle = worker.pool.take(address)
+            idle = worker.pool.take() if address is None else worker.pool.take_to(address)
             if idle is not None:
                 try:
                     return await _ask(worker, idle, request)

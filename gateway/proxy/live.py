@@ -295,12 +295,16 @@ class LiveExchange:
         except (AttributeError, TypeError, GatewayError):
             log.exception("a reader of the format %s broke its contract", self.format.name)
         finally:  # whatever else a reader raises
+            now = time.monotonic()
             if attempt is not None:
                 attempt.close(services.fleet, error)
-                self._report_reply(attempt, error)
+                outcome = attempt.outcome(error, relayed=record.operation != GENERATE)
+                services.health.outliers.observe(
+                    attempt.worker, attempt.incarnation, outcome, now - attempt.sent_at, self.routing_key
+                )
             if self.ids.public:
                 self._abort_or_release_ids(error)
-            record.end(ExchangeEvent.FINISH if error is None else _event_of(error), time.monotonic(), error)
+            record.end(ExchangeEvent.FINISH if error is None else _event_of(error), now, error)
             services.metrics.ended(record)
             services.access_log.record(record)
         if error is not None and error.source is Source.UPSTREAM:
@@ -328,12 +332,6 @@ class LiveExchange:
         # An engine was seen to break the connection of a stream with an error event 2 s after its end,
         # whatever used the connection by then.
         attempt.reusable = not self.record.stream or status is None
-
-    def _report_reply(self, attempt: Attempt, error: GatewayError | None) -> None:
-        seconds = time.monotonic() - attempt.sent_at
-        outcome = attempt.outcome(error, relayed=self.record.operation != GENERATE)
-        outliers = self.services.health.outliers
-        outliers.observe(attempt.worker, attempt.incarnation, outcome, seconds, self.routing_key)
 
     def _abort_or_release_ids(self, error: GatewayError | None) -> None:
         """Give the ids back. If an attempt ended with ``error``, its engine may still run the request: abort

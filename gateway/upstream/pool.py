@@ -84,25 +84,28 @@ class Pool:
         self.limit = IdleLimit()
         self._heard_keep_alive = False
 
-    def take(self, address: str | None = None) -> Connection | None:
-        """Return a fresh idle connection, or None.
-
-        Its address is one that the worker's name has now, or else exactly ``address``.
-        """
+    def take(self) -> Connection | None:
+        """Return a fresh idle connection to an address that the worker's name has now, or None."""
         now = time.monotonic()
-        self._watch_spare(now)
+        if self._spare is not None:
+            self._watch_spare(now)
         oldest = now - self.limit.seconds
-        current = self._resolver.current(self._host) if self._named and address is None else None
-        for index in range(len(self._idle) - 1, -1, -1):
-            connection = self._idle[index]
-            if address is not None and connection.address != address:
-                continue
-            del self._idle[index]
-            if not connection.usable:
-                continue
-            if connection.idle_since > oldest and (current is None or connection.address in current):
+        current = self._resolver.current(self._host) if self._named else None
+        while self._idle:
+            connection = self._idle.pop()
+            fresh = connection.idle_since > oldest and connection.usable
+            if fresh and (current is None or connection.address in current):
                 return connection
             self._put_aside(connection)
+        return None
+
+    def take_to(self, address: str) -> Connection | None:
+        """Return a fresh idle connection to exactly ``address``, or None."""
+        oldest = time.monotonic() - self.limit.seconds
+        for connection in reversed(self._idle):
+            if connection.address == address and connection.idle_since > oldest and connection.usable:
+                self._idle.remove(connection)
+                return connection
         return None
 
     async def connect(self, address: str | None = None) -> Connection:

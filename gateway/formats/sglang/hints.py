@@ -31,6 +31,8 @@ _rows = msgspec.json.Decoder(list[msgspec.Raw])
 
 def model_of(fields: BodyFields) -> str | None:
     """Return the name of the adapter that is wanted, or else that of the model; None without any."""
+    if fields.lora_path is ABSENT and fields.model is ABSENT:
+        return None
     return _typed(_text, fields.lora_path) or _typed(_text, fields.model) or None
 
 

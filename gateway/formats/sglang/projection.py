@@ -18,7 +18,7 @@ from operator import attrgetter
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.contract import Headers, Projection, header
+from gateway.formats.contract import Headers, Projection
 from gateway.formats.sglang.body_fields import (
     MEDIA,
     PER_PROMPT,
@@ -104,12 +104,15 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
         _check_logprob_starts(fields)
     if batch is not None and _per_prompt(fields) != _NOTHING_PER_PROMPT:
         _check_lengths(fields, batch)
+    large = fields if isinstance(fields, LargeBodyFields) else None
+    first = dict(reversed(headers))  # the first value of each name
+    rank = first.get(RANK_HEADER)
     return SglangRequest(
         body=body,
         headers=headers,
         stream=fields.stream,
         rid=fields.rid,
-        ids=_client_ids(fields.rid, batch, headers),
+        ids=_client_ids(fields.rid, batch, first.get(b"x-request-id")),
         batch=batch,
         samples_per_prompt=samples_per_prompt,
         prompt_tokens=prompt_tokens,
@@ -118,9 +121,9 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
         model=model_of(fields),
         fields=fields,
         samples=samples_per_prompt if batch is None else batch * samples_per_prompt,
-        rid_spans=fields.rid_spans if isinstance(fields, LargeBodyFields) else None,
-        rank=_new_rank(fields, headers),
-        rank_spans=fields.rank_spans if isinstance(fields, LargeBodyFields) else (),
+        rid_spans=None if large is None else large.rid_spans,
+        rank=None if rank is None else _new_rank(fields, rank),
+        rank_spans=() if large is None else large.rank_spans,
     )
 
 
@@ -130,13 +133,10 @@ def _check_reserved(fields: BodyFields) -> None:
             raise InvalidRequest(f"{key} is set by the router, not by clients.", param=key)
 
 
-def _new_rank(fields: BodyFields, headers: Headers) -> int | None:
-    """Return the rank to be set in the body: that of the header, as on the engine's other routes; None if
-    there is none, or if the body names the same.
+def _new_rank(fields: BodyFields, value: bytes) -> int | None:
+    """Return the rank to be set in the body: that of the header, whose value is ``value``, as on the engine's
+    other routes; None if the body names the same.
     """
-    value = header(headers, RANK_HEADER)
-    if value is None:
-        return None
     rank = rank_of(value)
     if rank is None:
         raise InvalidRequest(
@@ -151,16 +151,14 @@ def _crash(rule: str, message: str, param: str) -> InvalidRequest:
 
 
 def _client_ids(
-    rid: str | list[str] | None | msgspec.UnsetType, batch: int | None, headers: Headers
+    rid: str | list[str] | None | msgspec.UnsetType, batch: int | None, value: bytes | None
 ) -> tuple[str, ...]:
+    """Return the ids that the client gave: those of the body, or else ``value``, its X-Request-Id."""
     if isinstance(rid, str):
         return (rid,)
     if isinstance(rid, list):
         return tuple(rid)
-    if batch is not None:
-        return ()
-    value = header(headers, b"x-request-id")
-    if value is None or not (value := value.strip()):
+    if batch is not None or value is None or not (value := value.strip()):
         return ()
     try:
         return (value.decode(),)

@@ -40,7 +40,9 @@ def upstream(request: SglangRequest, worker: WorkerView, ids: Ids) -> UpstreamRe
     target = worker.prefix + b"/generate"
     if id_value is None and request.rank is None:
         return UpstreamRequest(b"POST", target, headers, request.body)
-    return UpstreamRequest(b"POST", target, headers, *_changed(request, id_value))
+    if request.rid_spans is None:
+        return UpstreamRequest(b"POST", target, headers, _changed(request, id_value))
+    return UpstreamRequest(b"POST", target, headers, b"", _changed_in_place(request, id_value))
 
 
 def abort(worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
@@ -94,30 +96,32 @@ def aborted_ids(body: bytes) -> AbortTarget:
 def _id_value(request: SglangRequest, dispatch: tuple[str, ...]) -> bytes | None:
     """Return the new value of ``rid``, None if the body has it already."""
     rid = request.rid
-    as_list = isinstance(rid, list) and len(rid) > 0
-    if (tuple(rid) if isinstance(rid, list) else (rid,)) == dispatch:
-        return None
-    return _encode(dispatch if as_list else dispatch[0])
+    if isinstance(rid, list):
+        return None if tuple(rid) == dispatch else _encode(dispatch if rid else dispatch[0])
+    return None if rid == dispatch[0] else _encode(dispatch[0])
 
 
-def _changed(request: SglangRequest, id_value: bytes | None) -> tuple[bytes, Sequence[memoryview]]:
+def _changed(request: SglangRequest, id_value: bytes | None) -> bytes:
     """Return the body with the new id and with the rank that the header names, whichever is set."""
-    rank = None if request.rank is None else b"%d" % request.rank
-    if request.rid_spans is not None:
-        changes = [NewValue("rid", id_value, request.rid_spans)] if id_value is not None else []
-        if rank is not None:
-            changes.append(NewValue(RANK, rank, request.rank_spans))
-        return b"", spliced(request.body, changes)
     body = request.body
     if id_value is not None:
-        body = _with_member(body, "rid", id_value, replaced=request.rid is not msgspec.UNSET)
-    if rank is not None:
-        body = _with_member(body, RANK, rank, replaced=request.fields.routed_dp_rank is not ABSENT)
-    return body, ()
+        change = insert_member if request.rid is msgspec.UNSET else replace_member
+        body = change(body, "rid", id_value)
+    if request.rank is not None:
+        change = insert_member if request.fields.routed_dp_rank is ABSENT else replace_member
+        body = change(body, RANK, b"%d" % request.rank)
+    return body
 
 
-def _with_member(body: bytes, key: str, value: bytes, *, replaced: bool) -> bytes:
-    return replace_member(body, key, value) if replaced else insert_member(body, key, value)
+def _changed_in_place(request: SglangRequest, id_value: bytes | None) -> Sequence[memoryview]:
+    """Return the pieces of a large body with the same changes: its values are replaced where they were found,
+    so that nothing is copied.
+    """
+    spans = request.rid_spans
+    changes = [] if id_value is None or spans is None else [NewValue("rid", id_value, spans)]
+    if request.rank is not None:
+        changes.append(NewValue(RANK, b"%d" % request.rank, request.rank_spans))
+    return spliced(request.body, changes)
 
 
 def _filed(request: SglangRequest, ids: Ids) -> Sequence[str]:
