@@ -205,11 +205,6 @@ class Worker:
         """True if it reports that it runs no requests until it is resumed."""
         return any(info.paused for info in self.infos.values())
 
-    @property
-    def reports_pauses(self) -> bool:
-        """True if only its description shows that it is paused."""
-        return any(info.reports_pauses for info in self.infos.values())
-
     def view(self, format_name: str) -> View:
         """Return what the format called ``format_name`` may know of the worker.
 

@@ -10,15 +10,19 @@ from typing import Any
 import httpx
 import pytest
 
+from gateway.fleet.states import WorkerState
+from gateway.fleet.worker import Worker
 from gateway.sim import SimConfig, SimServer
 from tests.support.fleet import Fleet, fleet
-from tests.support.gateway import generates, rig, until
+from tests.support.gateway import arrived, generates, rig, until
 from tests.support.generate import KINDS, body_of
 
 LOAD = {"sglang": "/load_lora_adapter", "vllm": "/v1/load_lora_adapter"}
 UNLOAD = {"sglang": "/unload_lora_adapter", "vllm": "/v1/unload_lora_adapter"}
 #: No describing probe falls due by itself in the time of a test.
 SLOW = 1000.0
+#: Seconds between two probes where they matter.
+INTERVAL = 2.0
 
 
 def lora(name: str) -> dict[str, str]:
@@ -116,3 +120,44 @@ async def test_sglang_that_calls_itself_by_the_path_of_new_weights_keeps_its_ent
         await of.post("/update_weights_from_disk", json={"model_path": "/ckpt/new"})
         (card,) = (await of.gateway.client.get("/v1/models")).json()["data"]
         assert (card["id"], card["root"]) == ("base", "/ckpt/new")
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("kind", KINDS)
+async def test_restarted_engine_has_no_old_adapters_after_one_interval(kind: str) -> None:
+    """No probe, request or call noticed that it was away."""
+    async with SimServer(kind, SimConfig(enable_lora=True, model="base", dev_mode=False)) as sim:
+        async with rig(sim.url, probe_interval_secs=INTERVAL) as gateway:
+            (worker,) = gateway.app.fleet.workers
+            await gateway.client.post(LOAD[kind], json=lora("a1"))
+            await asyncio.sleep(2 * INTERVAL)
+            assert adapters_of(worker) == ("a1",)
+            await restart(sim)
+            await until(lambda: not adapters_of(worker), 1.2 * INTERVAL)
+            assert worker.state is WorkerState.READY
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("kind", KINDS)
+async def test_worker_whose_reply_broke_is_ready_only_after_it_was_asked_what_it_serves(kind: str) -> None:
+    """The reply may have broken because another process, with another model, serves its URL now."""
+    async with SimServer(kind, SimConfig(model="base", token_delay=1.0, dev_mode=False)) as sim:
+        async with rig(sim.url, probe_interval_secs=SLOW) as gateway:
+            (worker,) = gateway.app.fleet.workers
+            running = asyncio.ensure_future(gateway.client.post(KINDS[kind], json=body_of(kind, 10)))
+            await arrived(1, sim)
+            sim.config = SimConfig(model="new", dev_mode=False)
+            await restart(sim)
+            assert (await running).status_code == 502
+            await until(lambda: worker.state is not WorkerState.READY)
+            await until(lambda: worker.state is WorkerState.READY)
+            assert [info.models for info in worker.infos.values()] == [("new",)]
+
+
+def adapters_of(worker: Worker) -> tuple[str, ...]:
+    return tuple(name for info in worker.infos.values() for name in info.adapters)
+
+
+async def restart(sim: SimServer) -> None:
+    await sim.kill()
+    await sim.start()

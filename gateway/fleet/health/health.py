@@ -16,8 +16,9 @@ The rules, each with the methods of ``Health`` that apply it:
    is ending goes on accepting requests, and never exits as long as it gets some (``_watch``).
 5. A worker that reports that it takes no requests is busy. If tokens of it still arrive after that, it is not
    paused but ending, and gets no more requests (``_on_not_ready``).
-6. A worker that does not serve, or whose description alone would show a pause, is asked for it with every
-   probe, any other one with every sixth (``_watch``).
+6. A worker is asked for its description with every probe if it does not serve, if something of it has just
+   failed, so that another process may serve its URL, if it has adapters, which a restart takes away, or if
+   its description alone would show a pause; any other one with every sixth (``_asks_all``).
 """
 
 from __future__ import annotations
@@ -219,13 +220,7 @@ class Health:
         """Probe ``worker`` until it is forgotten."""
         count = 0
         while True:
-            describe = (
-                watch.describe
-                or worker.state not in _SERVING
-                or count % DESCRIBE_EVERY == 0
-                or CordonSource.WEIGHTS in worker.cordons
-                or worker.reports_pauses
-            )
+            describe = watch.describe or count % DESCRIBE_EVERY == 0 or _asks_all(worker)
             watch.describe = False
             waiting, watch.described = watch.described, []
             try:
@@ -286,29 +281,15 @@ class Health:
 
         Raises Unreachable, NotAsked, Looped, and whatever a format raises on an answer.
         """
-        if describe:
-            serving = worker.state in _SERVING
-            found = await interview(
-                worker, self._formats.values(), answer_timeout=self._answer_timeout, first_contact=not serving
-            )
-            if found is None and worker.declared_format not in (None, *self._formats):
-                return f"there is no format {worker.declared_format!r}, which it was declared to speak"
-            if found is None:
-                return "it gave no answer to any probe"
-            usable = any(info.usable for info in found.infos.values())
-            if not usable and found.missing and serving:
-                # A busy worker may leave one request unanswered; it is not another server because of that.
-                return f"it gave no answer to {found.missing[0]}"
-            self._fleet.describe(worker, found.infos)
-            if not usable or worker.record.worker_type != "regular":
-                worker.vitals.failed_probes = 0
-                self._fleet.apply_event(worker, WorkerEvent.CANNOT, self._why_not_usable(worker, usable))
-                return None
-        format = next((self._formats[name] for name, info in worker.infos.items() if info.usable), None)
-        reply = (
-            None if format is None else await ask(worker, format.health, answer_timeout=self._answer_timeout)
-        )
-        if format is None or reply is None:
+        if describe and (fault := await self._describe(worker)) is not None:
+            return fault
+        if (why := self._why_not_usable(worker)) is not None:
+            worker.vitals.failed_probes = 0
+            self._fleet.apply_event(worker, WorkerEvent.CANNOT, why)
+            return None
+        format = next(self._formats[name] for name, info in worker.infos.items() if info.usable)
+        reply = await ask(worker, format.health, answer_timeout=self._answer_timeout)
+        if reply is None:
             return "its health probe failed"
         health = format.read_health(reply)
         if health is WorkerHealth.BAD:
@@ -321,9 +302,28 @@ class Health:
             await self._read_load(worker)
         return None
 
-    def _why_not_usable(self, worker: Worker, usable: bool) -> str:
-        if usable:
-            return f"it was registered as the {worker.record.worker_type} half of a pair"
+    async def _describe(self, worker: Worker) -> str | None:
+        """Ask ``worker`` what it is and serves. Return what is wrong if its answers do not show it."""
+        serving = worker.state in _SERVING
+        found = await interview(
+            worker, self._formats.values(), answer_timeout=self._answer_timeout, first_contact=not serving
+        )
+        if found is None and worker.declared_format not in (None, *self._formats):
+            return f"there is no format {worker.declared_format!r}, which it was declared to speak"
+        if found is None:
+            return "it gave no answer to any probe"
+        if serving and found.missing and not any(info.usable for info in found.infos.values()):
+            # A busy worker may leave one request unanswered; it is not another server because of that, nor
+            # dead as long as it answers its health probe.
+            suspect = worker.state is WorkerState.SUSPECT
+            return None if suspect else f"it gave no answer to {found.missing[0]}"
+        self._fleet.describe(worker, found.infos)
+        return None
+
+    def _why_not_usable(self, worker: Worker) -> str | None:
+        if any(info.usable for info in worker.infos.values()):
+            kind = worker.record.worker_type
+            return None if kind == "regular" else f"it was registered as the {kind} half of a pair"
         if worker.infos:
             return "; ".join(info.reason for info in worker.infos.values())
         return f"it does not speak {worker.declared_format or ' or '.join(self._formats)}"
@@ -372,6 +372,16 @@ class Health:
             self._fleet.apply_event(worker, WorkerEvent.CANNOT, "it takes no new requests: it is ending")
         else:
             self._fleet.apply_event(worker, WorkerEvent.FULL, "it reports that it takes no requests now")
+
+
+def _asks_all(worker: Worker) -> bool:
+    """Return True if the next probe of ``worker`` asks for its description."""
+    return (
+        worker.state not in _SERVING
+        or worker.state is WorkerState.SUSPECT
+        or CordonSource.WEIGHTS in worker.cordons
+        or any(info.adapters or info.reports_pauses for info in worker.infos.values())
+    )
 
 
 def _resolve(waiting: Iterable[asyncio.Future[None]]) -> None:
