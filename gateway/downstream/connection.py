@@ -209,8 +209,9 @@ class ClientConnection(asyncio.Protocol):
         if headers is not self._default_headers[0]:
             self._default_headers = (headers, encode.lines(headers))
         cross_origin = self._app.limits.cross_origin
-        if cross_origin is not None and self._serving is not None:
-            return self._default_headers[1] + cross_origin.lines(self._serving.headers)
+        if cross_origin is not None:
+            asked = self._parser if self._serving is None else self._serving
+            return self._default_headers[1] + cross_origin.lines(asked.headers)
         return self._default_headers[1]
 
     def reply_complete(self, request: ServerRequest) -> None:

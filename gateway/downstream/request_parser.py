@@ -46,7 +46,8 @@ class RequestParser:
         #: Bytes in succession that are not part of a body: a head, chunk extensions, trailers.
         self._non_body_bytes = 0
         self._target = b""
-        self._headers: list[tuple[bytes, bytes]] = []
+        #: The lines of the last head, as far as it was read.
+        self.headers: list[tuple[bytes, bytes]] = []
 
     def feed(self, data: bytes) -> None:
         """Parse ``data``. Raise InvalidRequest if it is not HTTP/1.x or exceeds a limit.
@@ -92,20 +93,20 @@ class RequestParser:
         self.in_head = True
         self.begun += 1
         self._target = b""
-        self._headers = []
+        self.headers = []
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.request is None:  # trailers are dropped
-            self._headers.append((name.lower(), value.rstrip(b" \t")))
+            self.headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         self.in_head = False
         if self.request is not None:
             return  # the head that replaces one with an offer: see _decline_upgrade
-        headers, limits = self._headers, self._limits
+        headers, limits = self.headers, self._limits
         if len(headers) > limits.lines or self._non_body_bytes > limits.size:
             check_size(self._target, headers, limits)
         parser = self._parser

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.limits import DEFAULT_HEAD
 from gateway.settings import SettingsError, load_settings
 from gateway.sim import Reply, SimConfig, SimServer
-from tests.support.gateway import generates, rig
+from tests.support.gateway import RawClient, generates, rig
 from tests.support.generate import KINDS, body_of
 
 PAGE, OTHER = "https://chat.example.org", "https://evil.example.org"
@@ -63,6 +64,42 @@ async def test_replies_of_all_routes_may_be_read_by_the_given_origins_only(strea
         assert reply.headers.get_list("access-control-allow-origin") == [PAGE]
         assert reply.headers.get_list("vary") == ["x", "origin"]
         assert all(b"origin" not in dict(arrival.headers) for arrival in generates(sim))
+
+
+HEAD = b"POST /generate HTTP/1.1\r\nhost: a\r\norigin: %b\r\n"
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("status", "rest"),
+    [
+        (400, b"a: b\r\nno colon\r\n\r\n"),
+        (400, b"transfer-encoding: gzip\r\n\r\n"),
+        (400, b"content-length: 1\r\ncontent-length: 2\r\n\r\n"),
+        (400, b"transfer-encoding: chunked\r\n\r\nno size\r\n"),
+        (431, b"a: b\r\n" * DEFAULT_HEAD.lines + b"\r\n"),
+        (431, b"a: b\r\nc: " + b"d" * DEFAULT_HEAD.size),
+        (408, b"a: b\r\n"),
+        (408, b"content-length: 9\r\n\r\n{"),
+        (413, b"content-length: 2000000\r\n\r\n"),
+    ],
+)
+async def test_reply_to_a_request_that_reaches_no_route_may_be_read_as_well(status: int, rest: bytes) -> None:
+    """By the origin in its own head, not in that of the request before it."""
+    async with rig(cors_origin=[PAGE], body_limit_mb=1) as gateway:
+        for origin in (PAGE, OTHER):
+            client = await RawClient.connect(gateway.port)
+            client.request("/nothing", b"", headers=(("origin", PAGE),))
+            await client.reply()
+            client.writer.write(HEAD % origin.encode() + rest)
+            head = (await client.head()).lower()
+            assert head.startswith(b"http/1.1 %d" % status)
+            allowed = b"\r\naccess-control-allow-origin: %b\r\n" % PAGE.encode()
+            assert (head.count(allowed), head.count(b"access-control-allow-origin")) == (
+                (1, 1) if origin == PAGE else (0, 0)
+            )
+            assert b"\r\nvary: origin\r\n" in head
+            client.leave()
 
 
 async def test_no_page_may_read_anything_by_default() -> None:
