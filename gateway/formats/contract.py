@@ -152,6 +152,8 @@ class ReplyFacts:
     200 (an error event, or an abort with a status), else None. ``routing_data`` is what a router behind the
     worker's URL reported about its own choice; it is removed from the payload.
 
+    ``foreign``: it is complete, but has nothing that a reply of the dialect has; its worker has failed.
+
     ``created`` is the id of what the worker created by this reply, for requests that refer to it.
 
     ``steps`` is set by a ``feed`` that returned nothing because the work takes long. It must be run to its
@@ -173,6 +175,7 @@ class ReplyFacts:
     error_status: int | None = None
     ending: Ending | None = None
     routing_data: Mapping[str, Any] | None = None
+    foreign: bool = False
     created: str | None = None
     steps: Generator[bytes | None, None, None] | None = None
     unsent: int = field(default=0, compare=False)  # it depends on how the bytes were split

@@ -81,9 +81,10 @@ class Attempt:
                 return ReplyOutcome.BROKEN
             silent = isinstance(error, UpstreamTimeout) and error.limit != TOTAL
             return ReplyOutcome.FAILED if silent else ReplyOutcome.UNKNOWN
-        status = self.reader.facts.error_status or self.head.status
+        facts = self.reader.facts
+        status = facts.error_status or self.head.status
         if status < 400:
-            return ReplyOutcome.GOOD
+            return ReplyOutcome.FAILED if facts.foreign else ReplyOutcome.GOOD
         if status in BUSY_STATUSES:
             return ReplyOutcome.UNKNOWN
         failed = status >= 500 or status in (401, 403) or (status == 404 and not relayed)

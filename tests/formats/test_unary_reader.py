@@ -151,6 +151,19 @@ def test_reply_that_only_pythons_json_reads_is_relayed_and_counted(
 def test_reply_of_a_surprising_shape_is_relayed(engine: str, found: Any) -> None:
     outcome = drive(reading(engine), [b"\n" + compact(found)])
     assert (outcome.out, outcome.facts.terminal) == (b"\n" + compact(found), True)
+    assert outcome.facts.foreign is not bool(outcome.facts.finish_reasons)
+
+
+@pytest.mark.parametrize("pad", [0, BUFFER_LIMIT])
+@pytest.mark.parametrize("engine", DIALECTS)
+def test_reply_of_another_dialect_is_foreign_and_an_error_is_none(engine: str, pad: int) -> None:
+    foreign = {"foo": 1, "x": "y" * pad}
+    facts = drive(reading(engine), [compact(foreign)]).facts
+    assert (facts.foreign, facts.terminal, facts.error_status) == (True, True, None)
+    if not pad:
+        assert not drive(reading(engine), [compact({"error": {"code": 503}, **foreign})]).facts.foreign
+    own = of_sglang if engine == "sglang" else of_vllm
+    assert not drive(reading(engine), [own(pad)]).facts.foreign
 
 
 @pytest.mark.parametrize(

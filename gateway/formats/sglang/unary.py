@@ -60,11 +60,13 @@ class UnaryReader:
             tally = Tally(self._samples, self._samples_per_prompt, facts)
             tally.reply(reply)
             facts.ending = ending_of(facts, error_event=tally.error_event)
+            facts.foreign = self._samples > 0 and not facts.finish_reasons and facts.error_status is None
             return reply if id_mapping is None else id_mapping.map(reply)
         if not self._scanner.complete():
             raise UpstreamMalformed("The worker sent a reply that is not valid JSON.")
         facts.terminal = True
         facts.ending = ending_of(facts, error_event=False)
+        facts.foreign = not facts.finish_reasons
         return b"" if id_mapping is None else id_mapping.flush()
 
     def fail(self, error: GatewayError) -> bytes:

@@ -55,11 +55,13 @@ def reader(
             return UnaryReader(_mapper(ids))
     # Replies that cannot be parsed are buffered to detect a broken end, except events, which must not be
     # delayed.
-    return PassthroughReader(
+    unread = PassthroughReader(
         head.status,
         streaming=head.status == 200 and content_type == _EVENTS,
         cut=head.status >= 500 and not passthrough and not is_encoded,
     )
+    unread.facts.foreign = head.status == 200 and not is_encoded
+    return unread
 
 
 def is_stream(head: ReplyHead) -> bool:

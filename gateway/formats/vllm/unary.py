@@ -52,7 +52,9 @@ class UnaryReader:
 
     def finish(self) -> bytes:
         out = self._end()
-        self.facts.ending = ending_of(self.facts)
+        facts = self.facts
+        facts.ending = ending_of(facts)
+        facts.foreign = not facts.finish_reasons and facts.error_status is None
         return out
 
     def fail(self, error: GatewayError) -> bytes:
