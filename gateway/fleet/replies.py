@@ -19,7 +19,7 @@ class ReplyOutcome(StrEnum):
     """What a reply, or its absence, says about the worker."""
 
     GOOD = "good"
-    FAILED = "failed"  # the engine failed: 5xx, 401, 403, 404, a 200 with an error or another dialect, silence
+    FAILED = "failed"  # failed: 5xx, 401, 403, 404, silence, a 200 with an error or of another dialect
     BROKEN = "broken"  # the reply broke off, or was no valid reply
     REFUSED = "refused"  # another error status: the request may be at fault
     UNKNOWN = "unknown"  # it ended before the worker could show anything; 429 and 503 are reported elsewhere
