@@ -84,7 +84,7 @@ PACKAGES: Mapping[str, str] = {
 OWNERS: Mapping[str, tuple[str, ...]] = {
     "fastapi": ("gateway.control",),
     "httptools": ("gateway.downstream", "gateway.upstream", "gateway.sim"),
-    "httpx": ("gateway.stores", "gateway.testing", "gateway.commands.workers"),
+    "httpx": ("gateway.stores", "gateway.testing", "gateway.commands.workers_api"),
     "hypothesis": ("gateway.testing",),
     "msgspec": ("gateway.formats", "gateway.sim", "gateway.telemetry"),
     "prometheus_client": ("gateway.telemetry",),

@@ -1,6 +1,6 @@
 """``tito-gateway workers``: commands to list and change the fleet of a running gateway.
 
-Owns: the calls to the workers API, the table, and keeping a record in a store. Must never enter: what the
+Owns: the commands, the table, and keeping a record in a store. Must never enter: what the
 gateway does for a call. Exit codes: 0 success, 1 failure, 2 wrong usage.
 """
 
@@ -11,11 +11,9 @@ import json
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import httpx
 import typer
 
 from gateway.commands.check import table
@@ -25,8 +23,8 @@ from gateway.stores.record import WorkerRecord
 from gateway.wiring.stores import STORES
 
 EXIT_FAILED, EXIT_USAGE = 1, 2
-#: Seconds: the limit of a call, the interval of --watch, the TTL of a record in a store.
-CALL_TIMEOUT, WATCH_INTERVAL, TTL = 10.0, 1.0, 10.0
+#: Seconds: the interval of --watch, the TTL of a record in a store.
+WATCH_INTERVAL, TTL = 1.0, 10.0
 KEY_VARIABLE = "DYN_ADMIN_API_KEY"
 #: Stores in which a record can have a TTL.
 TTL_STORES = ("file", "etcd")
@@ -53,36 +51,21 @@ workers = typer.Typer(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersApi:
-    """The workers API of the gateway at ``url``."""
-
-    url: str
-    key: str | None
-
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the JSON of the reply. Print one line and raise typer.Exit on failure."""
-        key = self.key or environment.variables().get(KEY_VARIABLE)
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        try:
-            reply = asyncio.run(self._send(method, path, body, headers))
-        except TimeoutError:
-            raise stop(f"no reply from {self.url} within {CALL_TIMEOUT:g} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
-            raise stop(f"cannot reach {self.url}: {str(error) or type(error).__name__}") from None
-        return _json(reply)
-
-    async def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
-        """Return the complete reply. Raise TimeoutError if it is not complete in time."""
-        url = self.url.rstrip("/") + path
-        async with asyncio.timeout(CALL_TIMEOUT), httpx.AsyncClient(timeout=None, trust_env=False) as client:
-            return await client.request(method, url, json=body, headers=headers)
-
-
 def stop(message: str, code: int = EXIT_FAILED) -> typer.Exit:
     """Print ``message`` as one line and return the exit to raise."""
     typer.echo(f"tito-gateway workers: {message}", err=True)
     return typer.Exit(code)
+
+
+def _call(url: str, key: str | None, method: str, path: str, body: Any = None) -> Mapping[str, Any]:
+    """Return the JSON object of the reply. Print one line and raise typer.Exit on failure."""
+    # The HTTP client is slow to import, and the other commands, `serve` above all, do without it.
+    from gateway.commands.workers_api import CallFailed, call  # noqa: PLC0415
+
+    try:
+        return call(url, key or environment.variables().get(KEY_VARIABLE), method, path, body)
+    except CallFailed as error:
+        raise stop(str(error)) from None
 
 
 @workers.command("list")
@@ -95,10 +78,9 @@ def list_workers(
     watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until interrupted.")] = False,
 ) -> None:
     """List all workers with their state and load."""
-    api = WorkersApi(url, admin_api_key)
     try:
         while True:
-            found = api.call("GET", "/workers")
+            found = _call(url, admin_api_key, "GET", "/workers")
             shown = json.dumps(found) if as_json else _table(found)
             clear = _CLEAR if watch and not as_json else ""
             typer.echo(clear + shown)
@@ -161,50 +143,37 @@ def add(  # noqa: PLR0913 - each parameter is a flag
         raise stop(str(error), EXIT_USAGE) from None
     if keep:
         return _keep(record)
-    _print_accepted(WorkersApi(url, admin_api_key).call("POST", "/workers", json.loads(record.to_json())))
+    _print_accepted(_call(url, admin_api_key, "POST", "/workers", json.loads(record.to_json())))
 
 
 @workers.command()
 def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """Drain a worker: no new requests; it leaves once none runs."""
-    _print_accepted(WorkersApi(url, admin_api_key).call("DELETE", _path(worker)))
+    _print_accepted(_call(url, admin_api_key, "DELETE", _path(worker)))
 
 
 @workers.command()
 def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """Another name of remove."""
-    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/drain"))
+    _print_accepted(_call(url, admin_api_key, "POST", f"{_path(worker)}/drain"))
 
 
 @workers.command("hold", help="An older name of cordon.")
 @workers.command()
 def cordon(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """Give a worker no new requests until it is uncordoned."""
-    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/cordon"))
+    _print_accepted(_call(url, admin_api_key, "POST", f"{_path(worker)}/cordon"))
 
 
 @workers.command("open", help="An older name of uncordon.")
 @workers.command()
 def uncordon(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
     """End every cordon of a worker."""
-    _print_accepted(WorkersApi(url, admin_api_key).call("POST", f"{_path(worker)}/uncordon"))
+    _print_accepted(_call(url, admin_api_key, "POST", f"{_path(worker)}/uncordon"))
 
 
 def _path(worker: str) -> str:
     return f"/workers/{quote(worker, safe='')}"
-
-
-def _json(reply: httpx.Response) -> Any:
-    try:
-        found = reply.json()
-    except ValueError:
-        found = None
-    if reply.is_success and isinstance(found, dict):
-        return found
-    error = found.get("error", found) if isinstance(found, dict) else None
-    message = error.get("message") if isinstance(error, dict) else None
-    detail = " without a JSON object" if reply.is_success else ""
-    raise stop(str(message) if message else f"the gateway replied {reply.status_code}{detail}")
 
 
 def _print_accepted(reply: Mapping[str, Any]) -> None:
