@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gateway.commands import workers as workers_cli
+from gateway.commands import workers_api
 from gateway.commands.main import app
 from gateway.commands.workers import HEADINGS, KEY_VARIABLE, _keep_record
 from gateway.sim import SimConfig, SimServer
@@ -75,7 +75,7 @@ async def test_call_without_a_complete_reply_ends_at_its_limit(
     monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     """With a silent and with a slow gateway."""
-    monkeypatch.setattr(workers_cli, "CALL_TIMEOUT", 0.3)
+    monkeypatch.setattr(workers_api, "CALL_TIMEOUT", 0.3)
     async with scripted(answer, drip=b" " if answer else b"") as server:
         result = await command("list", "--url", server.url)
         await until(lambda: server.open == 0)
