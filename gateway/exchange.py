@@ -38,6 +38,9 @@ class ExchangeEvent(StrEnum):
     CANCEL = "cancel"
 
 
+#: The events of each exchange. Python 3.11 takes three times as long to look them up on their class.
+DISPATCH, DATA, FINISH = ExchangeEvent.DISPATCH, ExchangeEvent.DATA, ExchangeEvent.FINISH
+
 _ENDS = {ExchangeEvent.FAIL: ExchangeState.FAILED, ExchangeEvent.CANCEL: ExchangeState.CANCELLED}
 _LATE_CANCEL_IGNORED = {ExchangeEvent.CANCEL: None}
 

@@ -366,7 +366,7 @@ class Fleet:
         worker.occupancy -= 1
         if self._on_release is not None:
             self._on_release()
-        if worker.state is WorkerState.DRAINING and not worker.in_flight:
+        if not worker.in_flight and worker.state is WorkerState.DRAINING:
             self._leave(worker)
 
     def _roster(self, capability: str) -> Roster:

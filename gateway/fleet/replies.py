@@ -25,6 +25,10 @@ class ReplyOutcome(StrEnum):
     UNKNOWN = "unknown"  # it ended before the worker could show anything; 429 and 503 are reported elsewhere
 
 
+#: The outcome of most replies; see gateway.exchange.DISPATCH.
+GOOD = ReplyOutcome.GOOD
+
+
 class ReplyHistory:
     """The last WINDOW replies of one worker."""
 

@@ -10,7 +10,7 @@ import time
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed, UpstreamTimeout
 from gateway.fleet.registry import Fleet
-from gateway.fleet.replies import ReplyOutcome
+from gateway.fleet.replies import GOOD, ReplyOutcome
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Reader, ReplyFacts, ReplyHead
 from gateway.proxy.deadlines import TOTAL
@@ -84,7 +84,7 @@ class Attempt:
         facts = self.reader.facts
         status = facts.error_status or self.head.status
         if status < 400:
-            return ReplyOutcome.FAILED if facts.foreign else ReplyOutcome.GOOD
+            return ReplyOutcome.FAILED if facts.foreign else GOOD
         if status in BUSY_STATUSES:
             return ReplyOutcome.UNKNOWN
         failed = status >= 500 or status in (401, 403) or (status == 404 and not relayed)

@@ -26,7 +26,7 @@ from gateway.errors import (
     error_type_of,
     own_fault,
 )
-from gateway.exchange import GENERATE, ExchangeEvent
+from gateway.exchange import DATA, GENERATE
 from gateway.formats.base import AnyFormat
 from gateway.formats.contract import Ending, header
 from gateway.formats.headers import to_client
@@ -44,6 +44,8 @@ from gateway.security.guard import AccessScope, challenge
 from gateway.upstream.via import LOOPED
 
 log = logging.getLogger(__name__)
+
+_INCOMPLETE = Ending.INCOMPLETE
 
 
 class GenerateHandler:
@@ -106,7 +108,7 @@ class GenerateHandler:
             log.exception("a fault of the gateway kept it from reporting how an exchange ended")
             live.client.truncate()
         # An engine whose inner process died may still send an error reply about its own crash.
-        if live.record.ending is Ending.INCOMPLETE or live.record.reply_error == "internal":
+        if live.record.ending is _INCOMPLETE or live.record.reply_error == "internal":
             await live.report_broken_reply()
         drop_tracebacks(error)
 
@@ -156,7 +158,7 @@ class GenerateHandler:
             self._services.health.report_busy(worker, head.status, header(head.headers, b"retry-after"))
         reader = self._format.reader(live.request, worker.view(self._format.name), live.ids, head)
         attempt.reader = reader
-        record.apply(ExchangeEvent.DATA)
+        record.apply(DATA)
         if head.status >= 400:
             record.reply_error = error_type_of(head.status)
         public_id = live.public_id_line()

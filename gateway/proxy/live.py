@@ -27,7 +27,7 @@ from gateway.errors import (
     Source,
     error_type_of,
 )
-from gateway.exchange import GENERATE, ExchangeEvent, ExchangeRecord
+from gateway.exchange import DISPATCH, FINISH, GENERATE, ExchangeEvent, ExchangeRecord
 from gateway.fleet.queue import excluded
 from gateway.fleet.roster import models_of
 from gateway.fleet.worker import Worker
@@ -167,7 +167,7 @@ class LiveExchange:
         record.worker = worker.url
         record.model = model if model in models else models[0] if models and model is None else None
         record.attempts += 1
-        record.apply(ExchangeEvent.DISPATCH)
+        record.apply(DISPATCH)
         if self.deadlines is not None:
             self.deadlines.worker_leased()
         return worker
@@ -304,7 +304,7 @@ class LiveExchange:
                 )
             if self.ids.public:
                 self._abort_or_release_ids(error)
-            record.end(ExchangeEvent.FINISH if error is None else _event_of(error), now, error)
+            record.end(FINISH if error is None else _event_of(error), now, error)
             services.metrics.ended(record)
             services.access_log.record(record)
         if error is not None and error.source is Source.UPSTREAM:

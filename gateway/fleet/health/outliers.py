@@ -24,7 +24,7 @@ from math import sqrt
 from statistics import fmean
 
 from gateway.fleet.registry import Fleet
-from gateway.fleet.replies import ReplyOutcome
+from gateway.fleet.replies import GOOD, ReplyOutcome
 from gateway.fleet.states import WorkerEvent, WorkerState
 from gateway.fleet.worker import NEVER, Worker
 
@@ -76,7 +76,7 @@ class OutlierDetector:
         if worker.incarnation is not incarnation:
             return  # another process serves its URL now
         vitals, now = worker.vitals, time.monotonic()
-        if outcome is ReplyOutcome.GOOD:
+        if outcome is GOOD:
             vitals.replies.add_good(seconds)
             vitals.last_reply_at = now
             vitals.refusals = 0

@@ -21,4 +21,4 @@ def ending_of(facts: ReplyFacts, *, error_event: bool) -> Ending:
     if facts.error_status is not None:
         return Ending.ENGINE_ABORT
     reasons = set(facts.finish_reasons)
-    return _BY_REASON.get(reasons.pop(), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
+    return (_BY_REASON.get(reasons.pop()) if len(reasons) == 1 else None) or Ending.OTHER

@@ -25,4 +25,4 @@ def ending_of(facts: ReplyFacts) -> Ending:
         return Ending.ERROR_EVENT
     if ABORTED in reasons:
         return Ending.CLIENT_ABORT
-    return _PLAIN.get(next(iter(reasons)), Ending.OTHER) if len(reasons) == 1 else Ending.OTHER
+    return (_PLAIN.get(next(iter(reasons))) if len(reasons) == 1 else None) or Ending.OTHER
