@@ -110,6 +110,10 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     ] = "regular",
     bootstrap_port: Annotated[int | None, typer.Option(metavar="PORT", help="Stored and shown.")] = None,
     priority: Annotated[int | None, typer.Option(metavar="INTEGER", help="Stored and shown.")] = None,
+    vocab_size: Annotated[
+        int | None,
+        typer.Option(metavar="INTEGER", help="Number of tokens of its model; others are refused."),
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A label, stored and shown; repeatable.")
     ] = None,
@@ -134,6 +138,7 @@ def add(  # noqa: PLR0913 - each parameter is a flag
         "worker_type": worker_type,
         "bootstrap_port": bootstrap_port,
         "priority": priority,
+        "vocab_size": vocab_size,
         "labels": _labels(label or ()),
         "cordoned": cordoned,
     }

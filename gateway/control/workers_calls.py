@@ -25,7 +25,7 @@ from gateway.stores.record import WorkerRecord
 BODY_LIMIT = 128 * 1024
 #: Names of other routers for members of a record.
 _ALIASES = {"model_id": "model"}
-_INTEGERS = ("bootstrap_port", "priority")
+_INTEGERS = ("bootstrap_port", "priority", "vocab_size")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ONE_SLASH = re.compile(r"(https?):/(?!/)")
 

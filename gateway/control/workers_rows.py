@@ -87,6 +87,7 @@ class WorkerEntry(_Shape):
     engine: str | None
     version: str | None
     context_length: int | None
+    vocab_size: int | None
     weight_version: str | None
     reported_load: ReportedLoad | None
     same_server_as: str | None
@@ -134,6 +135,7 @@ def worker_row(
         "engine": best["engine"],
         "version": best["version"],
         "context_length": best["context_length"],
+        "vocab_size": worker.vocab_size,
         "weight_version": worker.weight_version,
         "reported_load": None
         if load is None

@@ -129,6 +129,7 @@ class Worker:
         "state",
         "url",
         "vitals",
+        "vocab_size",
     )
 
     def __init__(
@@ -169,6 +170,8 @@ class Worker:
         self.same_server_as: Worker | None = None
         self.incarnation = object()
         self.vitals = Vitals()
+        #: The number of tokens of its model, as its record or else its description says; None: not known.
+        self.vocab_size: int | None = None
         #: Bounds the concurrent aborts at it (gateway.proxy.aborts); None: there was none yet.
         self.abort_slots: asyncio.Semaphore | None = None
 

@@ -5,7 +5,7 @@ Owns: the defaults. Must never enter: a dialect, I/O, a clock, a third-party pac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -45,6 +45,13 @@ class BaseFormat(Format[R], WorkerContract):
         if options:
             raise ValueError(f"{next(iter(options))}: this format has no such setting")
         return self
+
+    def check_vocabulary(self, request: R, size: int) -> Generator[None, None, None] | None:
+        """Refuse what a model with ``size`` tokens does not have. Raises InvalidRequest.
+
+        For a large request, return steps of a few milliseconds that do so.
+        """
+        return None
 
     def read_health(self, reply: ProbeReply) -> WorkerHealth:
         """Read the answer to ``health``."""

@@ -53,6 +53,8 @@ class WorkerInfo:
     ``reports_pauses`` if it would, so that it has to be asked at each interval.
     ``cards`` are the entries of the engine's own list of models, by name; no two are alike, as engines date
     them, so that they are not compared.
+    ``vocab_size`` is the number of tokens of its model, if it reports that, and ``model_path`` the folder or
+    the name from which the engine loaded the model.
     ``launch`` is a text that no other launch of an engine reports; None if there is nothing like it.
     """
 
@@ -71,6 +73,8 @@ class WorkerInfo:
     cards: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     launch: str | None = None
     capacity: Capacity = Capacity()
+    vocab_size: int | None = None
+    model_path: str | None = None
 
 
 class WorkerContract(Protocol):

@@ -60,15 +60,15 @@ async def dispatch(live: LiveExchange) -> None:
     request has a routing key.
     """
     request: UpstreamRequest | None
-    services, format, tried = live.services, live.format, _Tried()
+    services, tried = live.services, _Tried()
     while True:
         worker = await _lease(live, tried)
         incarnation = worker.incarnation
         try:
+            if worker.vocab_size is not None:
+                await _check_vocabulary(live, worker.vocab_size)
             # Made before there is a connection, which nobody would close if this failed.
-            request = format.upstream(live.request, worker.view(format.name), live.ids)
-            if live.client.query:
-                request = request._replace(target=request.target + live.client.query)
+            request = _request_for(live, worker)
             connection = None if worker in tried.needs_new_connection else worker.pool.take()
             if connection is None:
                 connection = await in_task(worker.pool.connect(), Connection.close)
@@ -91,6 +91,20 @@ async def dispatch(live: LiveExchange) -> None:
             raise Aborted("the request was aborted")
         if live.routing_key is not None:
             tried.readmit_stale()
+
+
+def _request_for(live: LiveExchange, worker: Worker) -> UpstreamRequest:
+    request = live.format.upstream(live.request, worker.view(live.format.name), live.ids)
+    if live.client.query:
+        request = request._replace(target=request.target + live.client.query)
+    return request
+
+
+async def _check_vocabulary(live: LiveExchange, size: int) -> None:
+    """Raise InvalidRequest for tokens that a model of ``size`` tokens does not have: they crash an engine."""
+    steps = live.format.check_vocabulary(live.request, size)
+    if steps is not None:
+        await live.services.time_slices.run(steps)
 
 
 async def _lease(live: LiveExchange, tried: _Tried) -> Worker:

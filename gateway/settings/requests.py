@@ -44,7 +44,7 @@ class Requests(Section):
         "DYN_VOCAB_SIZE",
         None,
         "Number of tokens in the vocabulary of the fleet's model: requests with other token ids are refused, "
-        "because they crash engines, and no engine reports the number; unset: not checked",
+        "because they crash engines; unset: the number that is known of a worker",
         ge=1,
     )
     poison_window_seconds: float = setting(

@@ -18,6 +18,8 @@ WORKER_TYPES = ("regular", "prefill", "decode")
 URL_LIMIT, TEXT_LIMIT, LABELS_LIMIT = 2048, 256, 64
 #: The largest absolute value of a priority.
 PRIORITY_LIMIT = 1 << 31
+#: The largest vocabulary: ids are 32-bit integers in engines.
+VOCABULARY_LIMIT = 1 << 31
 #: The label that distinguishes successive engines at one URL, if the writer of the record knows it.
 INCARNATION = "kubernetes/uid"
 #: The name of ``WorkerRecord.cordoned`` in JSON; ``cordoned`` is read as well.
@@ -31,7 +33,7 @@ class WorkerRecord:
     ``url`` is as it was given; other spellings of it name the same worker (``identity``). ``format`` is its
     format, None: its probes find out. A worker that is ``cordoned`` is so from the moment it is added; the
     JSON of a record calls that ``held``, as older gateways do. ``bootstrap_port``, ``priority`` and
-    ``labels`` are stored and shown only.
+    ``labels`` are stored and shown only. ``vocab_size`` is the number of tokens of its model.
     """
 
     url: str
@@ -42,6 +44,7 @@ class WorkerRecord:
     priority: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     cordoned: bool = False
+    vocab_size: int | None = None
 
     def __post_init__(self) -> None:
         _text("url", self.url, URL_LIMIT)
@@ -53,6 +56,7 @@ class WorkerRecord:
             raise ValueError(f"worker_type must be one of {', '.join(WORKER_TYPES)}")
         _number("bootstrap_port", self.bootstrap_port, 1, 65535)
         _number("priority", self.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
+        _number("vocab_size", self.vocab_size, 1, VOCABULARY_LIMIT)
         _labels(self.labels)
         object.__setattr__(self, "labels", dict(self.labels))  # a copy that nobody else can change
         if not isinstance(self.cordoned, bool):

@@ -38,9 +38,9 @@ async def gateway() -> AsyncIterator[tuple[Rig, SimServer]]:
 async def test_worker_is_added_listed_cordoned_uncordoned_and_removed() -> None:
     async with gateway() as (rigged, sim):
         fleet, url = rigged.app.fleet, ("--url", rigged.url)
-        added = await command("add", sim.url, "--label", "zone=a", "--priority", "3", "--held", *url)
+        added = await command("add", sim.url, "--label", "zone=a", "--vocab-size", "9", "--held", *url)
         assert (added.exit_code, added.output.startswith(f"worker registered: {sim.url} ")) == (0, True)
-        record = WorkerRecord(sim.url, priority=3, labels={"zone": "a"}, cordoned=True)
+        record = WorkerRecord(sim.url, vocab_size=9, labels={"zone": "a"}, cordoned=True)
         assert fleet.workers[0].record == record
         await until(lambda: fleet.workers[0].state == "held")
         for name in ("uncordon", "cordon", "open", "hold", "open"):

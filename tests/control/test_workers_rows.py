@@ -48,6 +48,7 @@ def test_row_has_the_record_and_the_probe_results() -> None:
         **engine,
         "reported_load": {"running": 5, "waiting": 1, "cache_usage": 0.25},
         "same_server_as": None,
+        "vocab_size": None,
         "offers": [{"format": "echo", "usable": True, "reason": "", **engine, **models}],
     }
     assert WorkerEntry.model_validate(row)

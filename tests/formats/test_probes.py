@@ -70,6 +70,7 @@ def test_recorded_server_of_sglang_is_identified() -> None:
         launch="kv_cache_allocation=0.4155501500001719 load_weight=0.01850343299997803"
         " scheduler_e2e=1.304029184000001 tokenizer_e2e=8.230901236999898",
         capacity=Capacity(16384, 1, 16, 16384),
+        model_path="/srv/tinymodel",
     )
 
 
@@ -192,6 +193,7 @@ def test_recorded_engine_of_vllm_is_identified() -> None:
         models=("tiny",),
         context_length=2048,
         stream_mode="delta",
+        model_path="/srv/tinymodel",
     )
 
 

@@ -21,7 +21,7 @@ METHODS = "parse project upstream abort reader render identify".split()
 ATTRIBUTES = "name capability probes health".split()
 OPTIONAL = (
     "configured read_health read_load load_alternative aborted_ids abort_relayed openapi parse_in_steps"
-    " without_body join"
+    " without_body join check_vocabulary"
 ).split()
 
 

@@ -23,6 +23,7 @@ ONE = WorkerRecord(
     worker_type="prefill",
     bootstrap_port=8998,
     priority=-3,
+    vocab_size=151936,
     labels={"rack": "b4", "ünï": "☃"},
     cordoned=True,
 )

@@ -24,6 +24,7 @@ records = st.builds(
     worker_type=st.sampled_from(WORKER_TYPES),
     bootstrap_port=st.none() | st.integers(1, 65535),
     priority=st.none() | st.integers(-1000, 1000),
+    vocab_size=st.none() | st.integers(1, 1 << 20),
     labels=st.dictionaries(texts, st.text(max_size=20), max_size=3),
     cordoned=st.booleans(),
 )
@@ -70,6 +71,7 @@ def test_unknown_members_are_ignored_and_null_is_unset() -> None:
         ({"url": URL, "bootstrap_port": 0}, "bootstrap_port must be"),
         ({"url": URL, "priority": 1.5}, "priority must be an integer"),
         ({"url": URL, "priority": 1 << 40}, "priority must be an integer"),
+        ({"url": URL, "vocab_size": 0}, "vocab_size must be an integer"),
         ({"url": URL, "labels": ["a"]}, "labels must be an object"),
         ({"url": URL, "labels": {"a": 1}}, "label a must be a text"),
         ({"url": URL, "labels": {"": "b"}}, "a label's name must be a text"),

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from gateway.fleet.health.model_config import ModelConfigs
 from gateway.fleet.health.outliers import OutlierDetector
 from gateway.fleet.health.probe import PROBE_TIMEOUT, Looped, NotAsked, Unreachable, ask, interview
 from gateway.fleet.registry import Fleet
@@ -121,6 +122,7 @@ class Health:
         self._answer_timeout = answer_timeout
         self._on_unreachable = on_unreachable
         self._spread = random.Random()
+        self._configs = ModelConfigs()
         self._tasks = Tasks()
         self._watches: dict[Worker, _Watch] = {}
         #: The round of ``look_again`` that has not begun, and the monotonic time at which the last one began.
@@ -199,6 +201,7 @@ class Health:
         """End all probing."""
         self._watches.clear()
         await self._tasks.stop()
+        self._configs.close()
 
     def _probe_soon(self, worker: Worker) -> None:
         watch = self._watches.get(worker)
@@ -317,7 +320,7 @@ class Health:
             # dead as long as it answers its health probe.
             suspect = worker.state is WorkerState.SUSPECT
             return None if suspect else f"it gave no answer to {found.missing[0]}"
-        self._fleet.describe(worker, found.infos)
+        self._fleet.describe(worker, await self._configs.complete(found.infos))
         return None
 
     def _why_not_usable(self, worker: Worker) -> str | None:

@@ -32,7 +32,7 @@ from gateway.formats.optional import AbortTarget, LoadAlternative, RelayedReques
 from gateway.formats.sglang import errors, large_body, load, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
-from gateway.formats.sglang.request import SglangRequest
+from gateway.formats.sglang.request import LargeBodyFields, SglangRequest
 from gateway.formats.sglang.routes import ROUTES, SETTINGS
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
@@ -59,6 +59,14 @@ class SglangFormat(BaseFormat[SglangRequest]):
 
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, SglangRequest]:
         return large_body.parse(body, headers, self._options.vocab_size)
+
+    def check_vocabulary(self, request: SglangRequest, size: int) -> Generator[None, None, None] | None:
+        if self._options.vocab_size is not None:
+            return None  # its ids were compared with that when it was parsed
+        if isinstance(request.fields, LargeBodyFields):
+            return vocabulary.check_in_steps(request.body, request.fields.id_spans, size)
+        vocabulary.check(request.body, size)
+        return None
 
     # Assigned without a wrapper: both run for every request, and neither needs this object.
     project = staticmethod(projection.project)

@@ -32,7 +32,7 @@ from gateway.formats.sglang.request import (
     SamplingList,
     SglangRequest,
 )
-from gateway.formats.sglang.vocabulary import check_in_steps
+from gateway.formats.sglang.vocabulary import KnownMembers, check_in_steps
 
 _WANTED = frozenset(BodyFields.__struct_fields__) | {"token_ids_logprob"}
 _LISTS = ("text", "input_embeds", *PER_PROMPT)
@@ -52,6 +52,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
         found = yield from members(body, _WANTED, repeated="rid")
         spans = found.values
         fields = LargeBodyFields(rid_spans=found.repeated, rid_cuts=found.cuts)
+        fields.id_spans = {name: spans[name] for name in KnownMembers.__struct_fields__ if name in spans}
         if "routed_dp_rank" in spans:
             fields.rank_spans = (spans["routed_dp_rank"],)
         raws = {name: raw(body, span) for name, span in spans.items()}
@@ -68,7 +69,7 @@ def parse(body: bytes, headers: Headers, vocab_size: int | None) -> Steps[Sglang
             yield from _sampling(fields, body, sampling)
         request = validate(fields, ids, body, headers)
         if vocab_size is not None:
-            yield from check_in_steps(body, spans, vocab_size)
+            yield from check_in_steps(body, fields.id_spans, vocab_size)
         return request
     except (msgspec.DecodeError, RecursionError) as error:
         raise unreadable(error) from error

@@ -61,6 +61,8 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         cards=_cards_by_name(cards, info),
         launch=_launch(info.get("startup_time")),
         capacity=_capacity(info),
+        vocab_size=_count(info.get("vocab_size")) or _count(model.get("vocab_size")),
+        model_path=_text(model.get("model_path")) or _text(info.get("model_path")),
     )
 
 

@@ -6,7 +6,7 @@ msgspec needs the struct definitions as Python classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -89,7 +89,8 @@ class LargeBodyFields(BodyFields):
 
     ``entry_flags``: the flags of large lists. ``sampling_list``: the summary of a large list of sampling
     parameters. ``rid_spans``: where in the body the values of all its rids stand, ``rid_cuts``: the entire
-    members. ``rank_spans``: where its data-parallel rank stands.
+    members. ``rank_spans``: where its data-parallel rank stands. ``id_spans``: where its members stand that
+    are compared with the vocabulary.
     """
 
     entry_flags: dict[str, EntryFlags] = {}
@@ -97,6 +98,7 @@ class LargeBodyFields(BodyFields):
     rid_spans: Sequence[Span] = ()
     rid_cuts: Sequence[Span] = ()
     rank_spans: Sequence[Span] = ()
+    id_spans: Mapping[str, Span] = {}
 
 
 class AbortCall(msgspec.Struct):

@@ -1,7 +1,7 @@
 """Token ids that crash an engine because its model has no such token.
 
 Owns: the fields of a request in which an id or a count is compared with the size of the vocabulary (SGLang
-0.5.22). Must never enter: finding out that size; no probe reports it.
+0.5.22). Must never enter: finding out that size.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from gateway.formats.contract import (
     UpstreamRequest,
     WorkerView,
 )
+from gateway.formats.json.steps import STEPWISE_SIZE
 from gateway.formats.optional import AbortTarget, RelayedRequest, WorkerLoad
 from gateway.formats.options import Kind, count, flag, mebibytes, read
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT
@@ -75,6 +76,15 @@ class VllmFormat(BaseFormat[Request]):
 
     def parse_in_steps(self, body: bytes, headers: Headers) -> Generator[None, None, Request]:
         return large_body.parse(body, headers, self.vocab_size)
+
+    def check_vocabulary(self, request: Request, size: int) -> Generator[None, None, None] | None:
+        """Placeholders of images may be outside of the vocabulary of the model's text part."""
+        if self.vocab_size is not None or not projection.is_null(request.features):
+            return None  # compared with the option when it was parsed, or not to be compared
+        if len(memoryview(request.token_ids)) > STEPWISE_SIZE:
+            return large_body.check_vocabulary(request, size)
+        projection.check_vocabulary(request, size)
+        return None
 
     # Assigned without a wrapper: both run for every request, and neither needs this object.
     project = staticmethod(projection.project)

@@ -110,6 +110,12 @@ def _transcoded(body: bytes, encoding: str) -> Steps[bytes]:
     return text.getvalue()
 
 
+def check_vocabulary(request: Request, size: int) -> Steps[None]:
+    """Do what projection.check_vocabulary does, in steps. Raises InvalidRequest."""
+    text = bytes(request.token_ids)
+    yield from _ids(text, (0, len(text)), size)
+
+
 def _ids(text: bytes, span: Span, vocab_size: int | None) -> Steps[int | None]:
     """Return the number of ids, None for what is no list. Raises InvalidRequest for an id outside the
     vocabulary.

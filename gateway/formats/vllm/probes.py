@@ -52,6 +52,8 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
     paused = _object(replies.get(PAUSED.target)).get("is_paused") is True
     sleeping = _object(replies.get(SLEEPING.target)).get("is_sleeping") is True
     lengths = [length for model in models if isinstance(length := model.get("max_model_len"), int)]
+    bases = [model for model in models if not model.get("parent")]
+    sizes, paths = ([base.get(name) for base in bases] for name in ("vocab_size", "root"))
     return WorkerInfo(
         engine="vllm" if is_vllm else "vllm-compatible",
         capability=CAPABILITY,
@@ -68,6 +70,8 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         ),
         paused=paused or sleeping,
         reports_pauses=any(_object(replies.get(each.target)) for each in (PAUSED, SLEEPING)),
+        vocab_size=next((size for size in sizes if type(size) is int and size > 0), None),
+        model_path=next((path for path in paths if isinstance(path, str)), None),
         cards={name: model for model in models if isinstance(name := model.get("id"), str)},
     )
 

@@ -4,8 +4,7 @@ Owns: which fields are read and how an id is named (rules of vLLM 0.33.0). Must 
 body, which the engine judges in its own words; building token ids.
 
 Only what is no JSON object is refused here: the engine answers everything else itself. The one input known to
-crash it is an id outside its vocabulary, on a server without a tokenizer; no probe reports that size, so ids
-are compared with it only if the user configured it.
+crash it is an id outside its vocabulary, on a server without a tokenizer.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def hints(request: Request) -> Hints:
         cache_salt=request.cache_salt,
         dp_rank=_rank(header(request.headers, b"x-data-parallel-rank")),
         token_ids=None if request.prompt_tokens is None else partial(token_ids, request),
-        images=None if _is_null(request.features) else partial(images, request),
+        images=None if is_null(request.features) else partial(images, request),
     )
 
 
@@ -154,7 +153,7 @@ def images(request: Request, block_size: int = 16, *, tower_lora: bool = False) 
     return image_spans(token_ids(request), request.features, block_size, tower_lora=tower_lora)
 
 
-def _is_null(raw: msgspec.Raw) -> bool:
+def is_null(raw: msgspec.Raw) -> bool:
     """Return True for null, without a copy, as other values may be long."""
     return bytes(memoryview(raw)[:4]) == b"null"
 

@@ -7,6 +7,7 @@ engine.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from posixpath import join
 from typing import Any
 
 from gateway.sim.config import SimConfig
@@ -28,7 +29,7 @@ def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> d
     start.
     """
     return {
-        "model_path": loaded or f"/models/{config.model}",
+        "model_path": loaded or join("/models", config.model),
         "served_model_name": loaded or config.model,
         "tokenizer_path": f"/models/{config.model}",
         "is_generation": True,
@@ -48,7 +49,7 @@ def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> d
 def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
     """Return the body of ``/server_info``: the arguments given at the start, and the scheduler's state."""
     return {
-        "model_path": f"/models/{config.model}",
+        "model_path": join("/models", config.model),
         "tokenizer_path": f"/models/{config.model}",
         "skip_tokenizer_init": config.skip_tokenizer,
         "context_length": config.max_model_len,

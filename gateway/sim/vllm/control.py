@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from posixpath import join
 from typing import TYPE_CHECKING, Any
 
 from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Route, ok, plain, wall_clock
@@ -125,7 +126,7 @@ class Control:
             "object": "model",
             "created": created,
             "owned_by": "vllm",
-            "root": self._engine.loras[name] if parent else f"/models/{name}",
+            "root": self._engine.loras[name] if parent else join("/models", name),
             "parent": parent,
             "max_model_len": None if parent else self._config.max_model_len,
             "permission": [permission],

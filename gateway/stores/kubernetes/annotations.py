@@ -32,6 +32,7 @@ class Annotations:
     worker_type: str = WORKER_TYPES[0]
     bootstrap_port: int | None = None
     priority: int | None = None
+    vocab_size: int | None = None
     held: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ class Annotations:
             or WORKER_TYPES[0],
             bootstrap_port=_integer("bootstrap-port", given.pop("bootstrap-port", None)),
             priority=_integer("priority", given.pop("priority", None)),
+            vocab_size=_integer("vocab-size", given.pop("vocab-size", None)),
             held=_one_of("held", given.pop("held", None), ("true", "false")) == "true",
             labels=_labels(given.pop("labels", "")),
             unknown=tuple(sorted(given)),

@@ -99,6 +99,7 @@ def record_of(url: str, annotations: Annotations, labels: Mapping[str, str]) -> 
         worker_type=annotations.worker_type,
         bootstrap_port=annotations.bootstrap_port,
         priority=annotations.priority,
+        vocab_size=annotations.vocab_size,
         labels={**annotations.labels, **where},
         cordoned=annotations.held,
     )

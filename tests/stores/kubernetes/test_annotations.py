@@ -25,6 +25,7 @@ def test_all_annotations_are_parsed() -> None:
         "worker_type": "prefill",
         "bootstrap_port": "8998",
         "priority": "-3",
+        "vocab_size": "151936",
         "held": "true",
     }
     labels = "gpu=h100, zone = a,empty="
@@ -36,6 +37,7 @@ def test_all_annotations_are_parsed() -> None:
         worker_type="prefill",
         bootstrap_port=8998,
         priority=-3,
+        vocab_size=151936,
         held=True,
         labels={"gpu": "h100", "zone": "a", "empty": ""},
         unknown=("modle",),
