@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 from gateway.fleet.states import WorkerState
-from gateway.sim import SimConfig, SimServer
-from gateway.sim.config import SGLANG
+from gateway.sim import Reply, SimConfig, SimServer
+from gateway.sim.config import SGLANG, VLLM
+from tests.support.fleet import called
 from tests.support.gateway import Rig, generates, rig, until
 from tests.support.generate import KINDS, body_of
 
@@ -24,22 +25,22 @@ pytestmark = pytest.mark.virtual_time
 INTERVAL, CLIENTS, TOKENS, DELAY, LOOKS = 2.0, 8, 10, 0.1, 5.0
 #: Seconds after its last request in which the engine exits: two of its looks.
 EXIT_WITHIN = 10.0
+HEALTH = {SGLANG: "/ready", VLLM: "/health"}
 DONE = "data: [DONE]\n\n"
 
 
 @asynccontextmanager
-async def load(gateway: Rig) -> AsyncIterator[Counter[int]]:
-    """Send requests, always ``CLIENTS`` at once, half of them as streams; count their statuses."""
-    statuses: Counter[int] = Counter()
+async def load(gateway: Rig, kind: str = SGLANG) -> AsyncIterator[Counter[str]]:
+    """Send requests, always ``CLIENTS`` at once, half of them as streams; count their statuses and errors."""
+    statuses: Counter[str] = Counter()
     over = asyncio.Event()
 
     async def client(number: int) -> None:
         while not over.is_set():
             stream = number % 2 == 0
-            reply = await gateway.client.post(KINDS[SGLANG], json=body_of(SGLANG, TOKENS, stream))
-            statuses[reply.status_code] += 1
-            if reply.status_code == 200:
-                assert "error" not in reply.text and reply.text.endswith(DONE) is stream
+            reply = await gateway.client.post(KINDS[kind], json=body_of(kind, TOKENS, stream))
+            broken = '"error"' in reply.text or reply.text.endswith(DONE) is not stream
+            statuses["error" if reply.is_success and broken else str(reply.status_code)] += 1
             await asyncio.sleep(0.05)
 
     async with asyncio.TaskGroup() as group:
@@ -74,7 +75,7 @@ async def test_engine_that_ends_beside_another_one_gets_nothing_after_one_probe_
                 await asyncio.sleep(3)
                 assert await exits(sim) <= 1.1 * INTERVAL
                 await asyncio.sleep(3)
-            assert set(statuses) == {200}
+            assert set(statuses) == {"200"}
             assert gateway.app.fleet.workers[0].state in (WorkerState.DEAD, WorkerState.JOINING)
 
 
@@ -90,15 +91,47 @@ async def test_engine_that_ends_alone_leaves_its_requests_to_the_queue(queue: fl
                 await sim.start()
                 await until(lambda: gateway.app.fleet.workers[0].state is WorkerState.READY)
                 await until(lambda: len(generates(sim)) > 20)
-            assert set(statuses) == ({200} if queue else {200, 503})
+            assert set(statuses) == ({"200"} if queue else {"200", "503"})
 
 
-@pytest.mark.virtual_time
-@pytest.mark.parametrize("call", ["/pause?mode=keep", "/sleep?level=1"])
-async def test_vllm_that_is_paused_directly_is_busy_within_one_interval(call: str) -> None:
-    async with SimServer("vllm", SimConfig()) as sim, rig(sim.url, probe_interval_secs=2) as gateway:
-        (worker,) = gateway.app.fleet.workers
-        await asyncio.sleep(5)
-        async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
-            assert (await engine.post(call)).status_code == 200
-        await until(lambda: worker.state is WorkerState.BUSY, 2.5)
+async def takes_no_more(sim: SimServer, how: str) -> None:
+    if how == "SIGTERM":
+        return sim.terminate()
+    if how == "503":
+        return sim.behave(Reply(status=503), times=1000, path=HEALTH[sim.kind])
+    async with httpx.AsyncClient(base_url=sim.url, trust_env=False) as engine:
+        assert (await engine.post(how)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (SGLANG, "503"),
+        (VLLM, "503"),
+        (VLLM, "SIGTERM"),
+        (VLLM, "/pause?mode=keep"),
+        (VLLM, "/pause?mode=wait"),
+        (VLLM, "/sleep?level=1"),
+    ],
+)
+async def test_worker_that_takes_no_more_gets_nothing_after_one_probe_and_finishes_what_it_has(
+    kind: str, how: str
+) -> None:
+    """However many of its requests succeed."""
+    config = SimConfig(token_delay=DELAY, shutdown_timeout=60)
+    async with SimServer(kind, config) as sim, SimServer(kind, config) as other:
+        async with rig(sim.url, other.url, probe_interval_secs=INTERVAL) as gateway:
+            worker = gateway.app.fleet.workers[0]
+            async with load(gateway, kind) as statuses:
+                await asyncio.sleep(3)
+                began, probed = time.monotonic(), len(called(sim, HEALTH[kind]))
+                await takes_no_more(sim, how)
+                await until(lambda: worker.state is not WorkerState.READY, 1.1 * INTERVAL)
+                assert len(called(sim, HEALTH[kind])) <= probed + 1
+                await asyncio.sleep(3 * INTERVAL)
+                assert last_arrival(sim) <= began + 1.1 * INTERVAL
+                if "keep" in how:  # its requests go on when it is resumed
+                    await takes_no_more(sim, "/resume")
+            refused = statuses.total() - statuses["200"]
+            assert refused <= CLIENTS if how in ("/pause?mode=wait", "/sleep?level=1") else not refused
+            assert sum(arrival.finished is None for arrival in generates(sim)) <= refused
