@@ -11,10 +11,8 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import uvicorn
@@ -35,6 +33,7 @@ from gateway.process.open_files import (
     raise_file_limit,
     scarce_from,
 )
+from gateway.process.shared_folder import MEMORY, shared_folder
 from gateway.process.shutdown import ProcessServer, Server
 from gateway.settings import Settings
 from gateway.telemetry.logs import Logs
@@ -54,8 +53,6 @@ _LARGEST_KEPT = 8 * 1024 * 1024
 STANDARD_OUTPUT, STANDARD_ERROR = 1, 2
 #: Seconds that the ends of replies which were cut may take to leave the process.
 FLUSH_SECONDS = 2
-#: A folder in memory.
-MEMORY = "/dev/shm"
 
 
 class PortTaken(Exception):
@@ -128,24 +125,16 @@ def with_shared_store(settings: Settings) -> Iterator[Settings]:
     if settings.discovery_backend != "memory":
         yield settings
         return
-    with _temporary_folder(settings) as folder:
-        file = str(Path(folder) / "workers.json")
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(shared_folder())
+        except OSError as error:
+            raise ProcessesImpossible(
+                f"{settings.source_of('processes')}: the processes share a file, and neither {MEMORY} nor a"
+                f" folder for temporary files (TMPDIR) can be written to: {error.strerror}"
+            ) from error
+        file = str(folder / "workers.json")
         yield settings.model_copy(update={"discovery_backend": "file", "discovery_file": file})
-
-
-def _temporary_folder(settings: Settings) -> TemporaryDirectory[str]:
-    """Return a folder in memory if possible: a container has one even when its file system is read-only."""
-    try:
-        return TemporaryDirectory(prefix="tito-gateway-", dir=MEMORY)
-    except OSError:
-        pass
-    try:
-        return TemporaryDirectory(prefix="tito-gateway-")
-    except OSError as error:
-        raise ProcessesImpossible(
-            f"{settings.source_of('processes')}: the processes share a file, and neither {MEMORY} nor a"
-            f" folder for temporary files (TMPDIR) can be written to: {error.strerror}"
-        ) from error
 
 
 class _Shared(NamedTuple):

@@ -11,19 +11,20 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from gateway.process import server
+from gateway.process import server, shared_folder
 from gateway.process.open_files import max_connections_for
 from gateway.process.server import PortTaken, ProcessesImpossible, listen, run
 from gateway.settings import Settings
 from gateway.sim import SimConfig, SimServer
 from tests.support.gateway import RawClient, eventually, generates
 from tests.support.generate import KINDS, body_of
-from tests.support.processes import PATIENCE
+from tests.support.processes import PATIENCE, spawned
 from tests.support.processes import run as start
 from tests.support.served import served
 
@@ -50,6 +51,26 @@ async def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(kind: s
         running.leave()
         assert await asyncio.wait_for(gateway.process.wait(), PATIENCE) == 0
         assert len(generates(sim)) == 1
+
+
+async def test_worker_that_wants_another_key_is_named_with_the_reason_once_and_at_the_exit() -> None:
+    reason = "it needs an API key"
+    async with SimServer("sglang", SimConfig(api_key="right")) as sim:
+        variables = {"DYN_WORKER_API_KEY": "wrong", "DYN_PROBE_INTERVAL_SECS": "0.05"}
+        command = ("gateway", "serve", "--port", "0", "--worker", sim.url)
+        async with spawned(*command, variables=variables) as gateway:
+            assert gateway.stderr is not None
+            lines = [await gateway.stderr.readline()]
+            while b"is not usable" not in lines[-1]:
+                lines.append(await asyncio.wait_for(gateway.stderr.readline(), PATIENCE))
+            asked = len(sim.all_requests)
+            await asyncio.wait_for(sim.until(lambda: len(sim.all_requests) > asked + 10), PATIENCE)
+            gateway.send_signal(signal.SIGTERM)
+            lines += (await asyncio.wait_for(gateway.communicate(), PATIENCE))[1].splitlines()
+    assert gateway.returncode == 0
+    shown = [line.decode() for line in lines if reason.encode() in line]
+    assert len(shown) == 2 and all(sim.url in line for line in shown)
+    assert "is not usable: it answers 401" in shown[0] and "was not usable until the end: it" in shown[1]
 
 
 def test_port_in_use_is_one_clear_line_and_exit_code_1() -> None:
@@ -95,12 +116,12 @@ def test_processes_share_a_file_in_memory_or_else_in_the_temporary_folder(
     nowhere, temporary = tmp_path / "nowhere", tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(nowhere))
-    monkeypatch.setattr(server, "MEMORY", str(tmp_path))
+    monkeypatch.setattr(shared_folder, "MEMORY", str(tmp_path))
     with server.with_shared_store(Settings(processes=2)) as settings:
         file = Path(settings.discovery_file or "")
         assert (settings.discovery_backend, file.parent.parent) == ("file", tmp_path)
     assert not file.parent.exists()
-    monkeypatch.setattr(server, "MEMORY", str(nowhere))
+    monkeypatch.setattr(shared_folder, "MEMORY", str(nowhere))
     with pytest.raises(
         ProcessesImpossible, match=r"DYN_HTTP_PROCESSES: .* \(TMPDIR\) can be written to: No such"
     ):
@@ -109,6 +130,59 @@ def test_processes_share_a_file_in_memory_or_else_in_the_temporary_folder(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     with server.with_shared_store(Settings(processes=2)) as settings:
         assert Path(settings.discovery_file or "").parent.parent == temporary
+
+
+def test_folders_that_killed_gateways_left_are_removed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those whose gateway lives, nor what has no lock, is a link or cannot be opened."""
+    monkeypatch.setattr(shared_folder, "MEMORY", str(tmp_path))
+    left, elsewhere, foreign, new = (tmp_path / f"tito-gateway-{name}" for name in ("l", "e", "f", "n"))
+    outside = tmp_path / "outside"
+    for folder in (left, foreign, new, outside):
+        folder.mkdir()
+    for folder in (left, outside):
+        (folder / shared_folder.LOCK).touch()
+        (folder / "workers.json").touch()
+    elsewhere.symlink_to(outside)
+    (foreign / shared_folder.LOCK).symlink_to(outside / shared_folder.LOCK)
+    with shared_folder.shared_folder() as living:
+        with shared_folder.shared_folder():
+            assert not left.exists()
+            assert living.exists() and foreign.exists() and new.exists()
+            assert sorted(each.name for each in outside.iterdir()) == [shared_folder.LOCK, "workers.json"]
+    assert not living.exists()
+
+
+def test_folder_belongs_to_its_gateway_as_long_as_one_of_its_processes_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor is killed here, and a process that it forked lives on for a while."""
+    monkeypatch.setattr(shared_folder, "MEMORY", str(tmp_path))
+    script = (
+        "import os, signal, sys; from gateway.process import shared_folder\n"
+        "shared_folder.MEMORY = sys.argv[1]\n"
+        "with shared_folder.shared_folder():\n"
+        "    if os.fork():\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    os._exit(0)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as gateway:
+        assert gateway.stdout is not None and gateway.stdout.readline()
+        assert gateway.wait(PATIENCE) == -signal.SIGKILL
+        (folder,) = tmp_path.iterdir()
+        shared_folder.remove_abandoned(tmp_path)
+        assert folder.exists()
+        assert gateway.stdin is not None
+        gateway.stdin.close()
+        until = time.monotonic() + PATIENCE
+        while folder.exists():  # the last process is ending
+            assert time.monotonic() < until
+            shared_folder.remove_abandoned(tmp_path)
+            time.sleep(0.01)
 
 
 def test_several_processes_require_shared_ports(monkeypatch: pytest.MonkeyPatch) -> None:
