@@ -6,6 +6,7 @@ states, a request to a worker. No route waits for a worker, so that each replies
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ from gateway.fleet.registration import UrlNotAllowed
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker, id_of
 from gateway.stores.base import ReadOnlyStore, StoreUnavailable
+
+log = logging.getLogger(__name__)
 
 PATH = "/workers"
 ONE = "/workers/{key:path}"
@@ -217,6 +220,7 @@ async def _with_error_replies(work: Callable[[], Awaitable[Response]]) -> Respon
     except ReadOnlyStore as error:
         return CallError(405, "read_only_store", str(error), {"allow": "GET, HEAD"}).reply()
     except StoreUnavailable as error:
+        log.warning("a change of the workers failed: %s", error)
         return CallError(503, "store_unavailable", str(error), {"retry-after": "1"}).reply()
 
 

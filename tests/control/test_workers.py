@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import time
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import httpx
@@ -255,6 +259,30 @@ async def test_every_spelling_of_a_url_is_one_worker_in_every_call() -> None:
         assert of.gateway.app.fleet.workers == ()
 
 
+@pytest.mark.parametrize("call", ["DELETE /workers/{}", "DELETE /workers/{}/", "POST /remove_worker?url={}"])
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "http://a.invalid/x",
+        "HTTP://A.Invalid/x",
+        "http://a.invalid:80/x",
+        "http://a.invalid:080/x/",
+        "http://a.invalid/./x",
+        "http://a.invalid/y/../x",
+        "http://a.invalid/x//",
+    ],
+)
+async def test_worker_is_found_and_removed_by_any_spelling_of_its_url(call: str, spelling: str) -> None:
+    method, target = call.split()
+    async with rig() as rigged:
+        await registered(rigged, "http://A.invalid:80/y/../x/")
+        key = quote(spelling, safe="")
+        assert (await rigged.client.get(f"/workers/{key}")).json()["url"] == "http://A.invalid:80/y/../x/"
+        removed = await rigged.client.request(method, target.format(key))
+        assert (removed.is_success, removed.json()["url"]) == (True, "http://A.invalid:80/y/../x/")
+        assert rigged.app.fleet.workers == ()
+
+
 async def test_call_for_an_unknown_worker() -> None:
     """A 404; a 200 at the route whose clients take anything else for their own failure."""
     async with rig() as rigged:
@@ -383,3 +411,29 @@ async def test_change_that_the_store_refuses(
         assert (await rigged.client.post(f"/workers/{sim.url}/cordon")).status_code == 200
         assert (await row(rigged, sim.url))["state"] == "held"
         assert (await rigged.client.post(f"/workers/{sim.url}/uncordon")).status_code == 200
+
+
+async def test_full_disk_of_the_file_store_is_reported_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To the client and in the log; requests are served, and the same call succeeds once there is room."""
+    file = tmp_path / "workers.json"
+    async with SimServer("sglang", SimConfig()) as sim:
+        async with rig(discovery_backend="file", discovery_file=str(file)) as rigged:
+            assert (await registered(rigged, sim.url)).is_success
+            await becomes(rigged, sim.url, "ready")
+            before, words = file.read_bytes(), f"{file} was not changed: [Errno 28] No space left on device"
+            with monkeypatch.context() as full:
+                full.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+                for call in (registered(rigged, "http://a:1"), rigged.client.delete(f"/workers/{sim.url}")):
+                    reply = await call
+                    error = reply.json()["error"]
+                    assert (reply.status_code, error["code"]) == (503, "store_unavailable")
+                    assert error["message"] == words
+            logged = [line for line in caplog.messages if words in line]
+            assert logged == [f"a change of the workers failed: {words}"] * 2
+            assert file.read_bytes() == before
+            assert sorted(os.listdir(tmp_path)) == [file.name, f"{file.name}.lock"]
+            assert [worker.url for worker in rigged.app.fleet.workers] == [sim.url]
+            assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 200
+            assert (await registered(rigged, "http://a:1")).is_success

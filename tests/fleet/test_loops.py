@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import AsyncExitStack
 
@@ -9,6 +10,7 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
+from tests.support.fleet import called
 from tests.support.gateway import Rig, generates, rig, until
 from tests.support.generate import KINDS, body_of
 
@@ -39,20 +41,38 @@ async def test_gateway_among_its_own_workers_is_kept_out_and_asks_itself_no_furt
         assert sum(arrival.target == b"/flush_cache" for arrival in sim.all_requests) == 20
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("kind", KINDS)
 async def test_ring_of_two_gateways_ends_and_each_serves_from_its_own_worker(kind: str) -> None:
+    """A control call reaches each engine once, and its own mark is a 508 in the other gateway's summary."""
+    reset = "/flush_cache" if kind == "sglang" else "/reset_prefix_cache"
     async with AsyncExitStack() as stack:
         sims = [await stack.enter_async_context(SimServer(kind, SimConfig())) for _ in range(2)]
-        one, two = [await stack.enter_async_context(rig(sim.url, probe_interval_secs=0.05)) for sim in sims]
+        one, two = [await stack.enter_async_context(rig(sim.url, probe_interval_secs=1)) for sim in sims]
         await register(one, two.url)
         await register(two, one.url)
-        before = open_files()
-        for gateway in (one, two):
-            replies = [await gateway.client.post(KINDS[kind], json=body_of(kind)) for _ in range(20)]
-            # Where the other one is taken for a worker, a request may come back to its sender, which refuses.
+        await until(lambda: one.app.fleet.workers[1].usable and two.app.fleet.workers[1].usable)
+
+        async def use(gateway: Rig, other: Rig) -> None:
+            replies = [await gateway.client.post(KINDS[kind], json=body_of(kind)) for _ in range(10)]
+            # As the other one is taken for a worker, a request may come back to its sender, which refuses.
             assert {reply.status_code for reply in replies} <= {200, 508}
-            await gateway.client.post("/flush_cache" if kind == "sglang" else "/reset_prefix_cache")
-        assert open_files() <= before + 32
+            before = [len(called(sim, reset)) for sim in sims]
+            reply = await gateway.client.post(reset)
+            assert [len(called(sim, reset)) for sim in sims] == [count + 1 for count in before]
+            own, others = reply.json()["results"]
+            assert (reply.status_code, own["status"]) == (502, 200)
+            assert (others["worker"], others["status"]) == (other.url, 502)
+            theirs, looped = others["body"]["results"]
+            assert (theirs["status"], looped["worker"], looped["status"]) == (200, gateway.url, 508)
+
+        files = []
+        for _ in range(4):
+            await use(one, two)
+            await use(two, one)
+            await asyncio.sleep(20)  # no connection is kept for so long
+            files.append(open_files())
+        assert max(files[1:]) <= files[0] + 4
 
 
 async def test_chain_of_gateways_works() -> None:
