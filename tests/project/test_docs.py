@@ -146,6 +146,8 @@ def test_reliability_page_has_each_case_with_its_report_what_peers_do_and_the_te
     files = {file.name: file.read_text() for file in ROOT.glob("tests/chaos/test_*.py")}
     assert set().union(*named) == files.keys()
     assert [name for name, text in files.items() if "\nasync def test_" not in text] == []
+    others = rows(section("reliability", "Workers that fail, vanish, move or are registered wrongly"))[2:]
+    assert others and all(re.search(r"`tests/[\w/]+\.py`", row[2]) for row in others)
 
 
 def test_every_line_of_the_threat_model_names_a_test() -> None:
