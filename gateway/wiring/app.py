@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gateway.catalog import Endpoint, EngineRoutes
@@ -109,18 +109,7 @@ def create_app(
     services, cordons = make_services(settings, list(formats.values()), shared)
     fleet, lifecycle, aborter = services.fleet, services.lifecycle, services.aborter
     follower = StoreFollower(store)
-    exporter = MetricsExporter(
-        settings.metrics_prefix,
-        services.metrics.buckets,
-        services.metrics.tallies,
-        CurrentValues(
-            workers=lambda: fleet.workers,
-            dropped_lines=lambda: services.access_log.dropped,
-            store_healthy=lambda: follower.healthy,
-            waiting=lambda: services.queue.waiting,
-        ),
-        supervisor=None if peers is None else peers.supervisor,
-    )
+    exporter = _exporter(settings, services, follower, peers)
 
     members = FleetMembership(fleet, services.health, settings.worker_authorization, cordons)
     for entry in settings.workers:
@@ -128,12 +117,10 @@ def create_app(
     registration = Registration(store, members, fleet, settings.worker_patterns, cordons)
 
     calls = WorkerCalls(services.health.report_refused)
-    if peers is None:
-        process_link = None
-        views = Views(
-            fleet, lifecycle, aborter, exporter.render, registration, cordons, services.health.describe, calls
-        )
-    else:
+    describe = services.health.describe
+    views = Views(fleet, lifecycle, aborter, exporter.render, registration, cordons, describe, calls)
+    process_link = None
+    if peers is not None:
         process_link = ProcessLink(
             peers,
             exporter,
@@ -143,20 +130,15 @@ def create_app(
             cordons,
             members,
             fleet,
-            services.health.describe,
+            describe,
             services.query_of_death,
             services.resources,
         )
-        views = Views(
-            fleet,
-            lifecycle,
-            process_link.aborter,
-            exporter.render,
-            registration,
-            cordons,
-            process_link.describer.describe,
-            calls,
-            process_link.aggregate,
+        views = replace(
+            views,
+            aborter=process_link.aborter,
+            describe=process_link.describer.describe,
+            aggregate=process_link.aggregate,
         )
     control = control_app(settings, served.generate, views, served.routes, served.relays)
 
@@ -235,6 +217,24 @@ def make_services(
         ),
     )
     return services, cordons
+
+
+def _exporter(
+    settings: Settings, services: Services, follower: StoreFollower, peers: Peers | None
+) -> MetricsExporter:
+    """Return the exporter of what ``services`` count, and of what they and the store are at a scrape."""
+    return MetricsExporter(
+        settings.metrics_prefix,
+        services.metrics.buckets,
+        services.metrics.tallies,
+        CurrentValues(
+            workers=lambda: services.fleet.workers,
+            dropped_lines=lambda: services.access_log.dropped,
+            store_healthy=lambda: follower.healthy,
+            waiting=lambda: services.queue.waiting,
+        ),
+        supervisor=None if peers is None else peers.supervisor,
+    )
 
 
 def _handler(settings: Settings, services: Services, each: Endpoint) -> GenerateHandler:

@@ -14,27 +14,15 @@ reading of requests and replies, which these modules do.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Generator, Mapping
 
-from gateway.errors import GatewayError
 from gateway.formats.base import BaseFormat
-from gateway.formats.contract import (
-    ErrorReply,
-    Headers,
-    Ids,
-    Reader,
-    ReplyHead,
-    UpstreamRequest,
-    WorkerView,
-)
-from gateway.formats.optional import AbortTarget, LoadAlternative, RelayedRequest, WorkerHealth, WorkerLoad
+from gateway.formats.contract import Headers, Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.sglang import errors, large_body, load, projection, reader, schema, upstream, vocabulary
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.request import LargeBodyFields, SglangRequest
 from gateway.formats.sglang.routes import ROUTES, SETTINGS
-from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 
 class SglangFormat(BaseFormat[SglangRequest]):
@@ -68,20 +56,21 @@ class SglangFormat(BaseFormat[SglangRequest]):
         vocabulary.check(request.body, size)
         return None
 
-    # Assigned without a wrapper: both run for every request, and neither needs this object.
+    # Assigned without a wrapper: they need no object, and the last two run for every request.
+    abort = staticmethod(upstream.abort)
+    abort_relayed = staticmethod(upstream.abort_relayed)
+    aborted_ids = staticmethod(upstream.aborted_ids)
+    render = staticmethod(errors.render)
+    identify = staticmethod(identify)
+    read_health = staticmethod(load.read_health)
+    read_load = staticmethod(load.read_load)
+    load_alternative = staticmethod(load.load_alternative)
+    openapi = staticmethod(schema.operation)
     project = staticmethod(projection.project)
     upstream = staticmethod(upstream.upstream)
 
     def without_body(self, request: SglangRequest) -> SglangRequest:
         return request.without_body()
-
-    def abort(self, worker: WorkerView, request: SglangRequest, ids: Ids) -> Sequence[UpstreamRequest]:
-        return upstream.abort(worker, request, ids)
-
-    def abort_relayed(
-        self, worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
-    ) -> Sequence[UpstreamRequest]:
-        return upstream.abort_relayed(worker, path, request, ids)
 
     def reader(self, request: SglangRequest, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader.relay(request, worker, ids, head, self._options)
@@ -91,27 +80,6 @@ class SglangFormat(BaseFormat[SglangRequest]):
 
     def configured(self, options: Mapping[str, str]) -> SglangFormat:
         return SglangFormat(self._options.updated(options))
-
-    def render(self, error: GatewayError) -> ErrorReply:
-        return errors.render(error)
-
-    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-        return identify(replies)
-
-    def read_health(self, reply: ProbeReply) -> WorkerHealth:
-        return load.read_health(reply)
-
-    def read_load(self, probe_request: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-        return load.read_load(probe_request, reply)
-
-    def load_alternative(self, target: bytes) -> LoadAlternative | None:
-        return load.load_alternative(target)
-
-    def aborted_ids(self, body: bytes) -> AbortTarget:
-        return upstream.aborted_ids(body)
-
-    def openapi(self) -> Mapping[str, Any]:
-        return schema.operation()
 
 
 FORMAT = SglangFormat()

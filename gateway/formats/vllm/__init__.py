@@ -14,23 +14,12 @@ reading of requests and replies, which these modules do.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from gateway.errors import GatewayError
 from gateway.formats.base import BaseFormat
-from gateway.formats.contract import (
-    ErrorReply,
-    Headers,
-    Ids,
-    Reader,
-    ReplyHead,
-    UpstreamRequest,
-    WorkerView,
-)
+from gateway.formats.contract import Headers, Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.json.steps import STEPWISE_SIZE
-from gateway.formats.optional import AbortTarget, RelayedRequest, WorkerLoad
 from gateway.formats.options import Kind, count, flag, mebibytes, read
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT
 from gateway.formats.vllm import errors, large_body, load, projection, reader, schema, upstream
@@ -38,7 +27,6 @@ from gateway.formats.vllm.join import reader as join
 from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.vllm.request import Request
 from gateway.formats.vllm.routes import ROUTES, SETTINGS
-from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 _OPTIONS: Mapping[str, Kind] = {
     "passthrough_engine_errors": flag,
@@ -86,20 +74,19 @@ class VllmFormat(BaseFormat[Request]):
         projection.check_vocabulary(request, size)
         return None
 
-    # Assigned without a wrapper: both run for every request, and neither needs this object.
+    # Assigned without a wrapper: they need no object, and the last two run for every request.
+    abort = staticmethod(upstream.abort)
+    abort_relayed = staticmethod(upstream.abort_relayed)
+    aborted_ids = staticmethod(upstream.aborted_ids)
+    render = staticmethod(errors.render)
+    identify = staticmethod(identify)
+    read_load = staticmethod(load.read_load)
+    openapi = staticmethod(schema.openapi)
     project = staticmethod(projection.project)
     upstream = staticmethod(upstream.upstream)
 
     def without_body(self, request: Request) -> Request:
         return request.without_body()
-
-    def abort(self, worker: WorkerView, request: Request, ids: Ids) -> Sequence[UpstreamRequest]:
-        return upstream.abort(worker, request, ids)
-
-    def abort_relayed(
-        self, worker: WorkerView, path: str, request: RelayedRequest, ids: Ids
-    ) -> Sequence[UpstreamRequest]:
-        return upstream.abort_relayed(worker, path, request, ids)
 
     def reader(self, request: Request, worker: WorkerView, ids: Ids, head: ReplyHead) -> Reader:
         return reader.reader(
@@ -123,21 +110,6 @@ class VllmFormat(BaseFormat[Request]):
         in MiB, are integers above 0.
         """
         return replace(self, **read(options, _OPTIONS))
-
-    def render(self, error: GatewayError) -> ErrorReply:
-        return errors.render(error)
-
-    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
-        return identify(replies)
-
-    def read_load(self, probe_request: ProbeRequest, reply: ProbeReply) -> WorkerLoad | None:
-        return load.read_load(probe_request, reply)
-
-    def aborted_ids(self, body: bytes) -> AbortTarget:
-        return upstream.aborted_ids(body)
-
-    def openapi(self) -> Mapping[str, Any]:
-        return schema.openapi()
 
 
 FORMAT = VllmFormat()
