@@ -18,7 +18,8 @@ from gateway.prefork.frames import Frame, Verb
 
 #: How long the others have for an answer, in seconds. A scrape has to be answered within 100 ms and can use
 #: the last counts of a process instead. Aborts and descriptions wait for workers, whose own limit is 5 s.
-#: Cordons delay the call that pauses a fleet; a process that is stuck gets them when it runs again.
+#: Cordons delay the call that pauses a fleet; a process that is stuck gets them when it runs again. What a
+#: new process asks for delays only that process, which might never know it otherwise.
 ANSWER_TIMEOUTS: Mapping[Verb, float] = MappingProxyType(
     {
         Verb.METRICS: 0.08,
@@ -26,10 +27,10 @@ ANSWER_TIMEOUTS: Mapping[Verb, float] = MappingProxyType(
         Verb.ABORT: 5.5,
         Verb.DESCRIBE: 5.5,
         Verb.CORDONS: 0.3,
-        Verb.ALL_CORDONS: 0.3,
+        Verb.ALL_CORDONS: 5.0,
         Verb.FINDINGS: 0.3,
         Verb.CREATED: 0.3,
-        Verb.ALL_FINDINGS: 0.3,
+        Verb.ALL_FINDINGS: 5.0,
     }
 )
 

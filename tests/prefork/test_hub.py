@@ -84,6 +84,19 @@ def test_late_answer_is_reported_as_missing_and_then_ignored() -> None:
     assert not play.answers()
 
 
+@pytest.mark.parametrize("verb", [Verb.ALL_CORDONS, Verb.ALL_FINDINGS])
+def test_new_process_gets_the_answer_of_one_that_was_stuck_for_seconds(verb: Verb) -> None:
+    play = Play(1)
+    play.hub.process_started(2, replacement=True)
+    play.sent.clear()
+    play.receive(2, verb, number=7, at=100.0)
+    ((_, question),) = play.sent
+    play.sent.clear()
+    play.hub.expire(104.0)
+    play.receive(1, Verb.ANSWER, b'"all"', question.number)
+    assert play.answers() == [(2, 7, b'{"answers":["all"],"missing":0}')]
+
+
 def test_process_that_cannot_be_asked_is_missing_and_one_that_does_not_serve_is_not() -> None:
     """One that exits during a question is not awaited."""
     play = Play(1, 2, 3)
