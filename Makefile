@@ -18,7 +18,7 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
   tests/downstream/test_bytes_at_the_socket.py tests/downstream/test_tls.py tests/prefork tests/performance/test_bounds.py \
   tests/performance/test_stalls.py tests/plugins tests/security tests/stores \
   tests/telemetry/test_through_the_gateway.py tests/commands/test_demo.py tests/proxy/test_drain.py tests/fleet/test_states_through_the_gateway.py \
-  tests/proxy/test_hostile_worker.py tests/proxy/test_ids.py tests/proxy/test_load.py tests/proxy/test_query_of_death.py tests/process/test_server.py \
+  tests/proxy/test_hostile_worker.py tests/proxy/test_idle_connections.py tests/proxy/test_ids.py tests/proxy/test_load.py tests/proxy/test_query_of_death.py tests/process/test_server.py \
   tests/proxy/test_sticky.py tests/commands/test_workers.py
 
 # Laws and measurements that take long: also part of make test-system, and run against the compiled build.

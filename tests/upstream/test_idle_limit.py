@@ -6,12 +6,10 @@ import asyncio
 
 import pytest
 
-from gateway.sim import SimConfig, SimServer
 from gateway.upstream.connection import Connection
 from gateway.upstream.idle_limit import FIRST, MOST, IdleLimit
 from gateway.upstream.pool import Pool
-from tests.support.gateway import generates, rig, until
-from tests.support.generate import KINDS, body_of
+from tests.support.gateway import until
 from tests.upstream.peer import BODY, REQUEST, Listener, Peer, body
 
 
@@ -116,16 +114,3 @@ async def test_keep_alive_header_of_a_reply_bounds_the_limit(listener: Listener)
     client.pool.limit.survived(100)
     assert client.pool.limit.seconds == 1
     client.pool.close()
-
-
-@pytest.mark.virtual_time
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("keep_alive", [0.5, 1.0, 2.0, 3.0, 5.0])
-async def test_bursts_after_pauses_meet_no_closing_connection(kind: str, keep_alive: float) -> None:
-    """The pauses are about as long as the worker keeps idle connections open."""
-    async with SimServer(kind, SimConfig(keep_alive=keep_alive)) as sim, rig(sim.url) as gateway:
-        for burst in range(10):
-            posts = [gateway.client.post(KINDS[kind], json=body_of(kind, 1)) for _ in range(60)]
-            assert {reply.status_code for reply in await asyncio.gather(*posts)} == {200}
-            await asyncio.sleep(keep_alive + 0.002 * (burst % 5 - 2))
-        assert len(generates(sim)) == 600
