@@ -15,6 +15,7 @@ from gateway.formats import routing_data
 from gateway.formats.contract import Ids, Reader, ReplyHead
 from gateway.formats.headers import encoded, media_type
 from gateway.formats.id_mapping import IdMapping
+from gateway.formats.json.blanked import MemberBlanker
 from gateway.formats.json.windows import Span
 from gateway.formats.large_event import OutputSteps, StreamRewriter, assemble, emit, find_data
 from gateway.formats.passthrough import PassthroughReader, ReplyBuffer
@@ -25,6 +26,8 @@ from gateway.formats.relayed.facts import ABSENT, Chunk, Notes, created_id, pars
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, LARGE_EVENT_SIZE, EventScanner, LargeEvent, payload
 
 _EVENTS = b"text/event-stream"
+#: Bytes of a buffered reply that are looked through at once.
+_PIECE = 64 * 1024
 _JSON = b"application/json"
 #: Replies of these types are unary. Any other type may be a stream, which must not be delayed.
 _UNARY_TYPES = frozenset({b"", _JSON, b"text/plain", b"text/html"})
@@ -66,9 +69,13 @@ def _id_mapping_for(ids: Ids) -> IdMapping | None:
 
 
 class UnaryReader:
-    """Relays one JSON document, whatever it contains."""
+    """Relays one JSON document, whatever it contains.
 
-    __slots__ = ("_buffer", "_creates", "_notes", "_id_mapping", "facts", "identity")
+    A router's data leaves a document that is buffered, and is blanked in a longer one, whose length may have
+    been sent.
+    """
+
+    __slots__ = ("_blanker", "_buffer", "_creates", "_notes", "_id_mapping", "facts", "identity")
 
     streaming = False
 
@@ -78,15 +85,36 @@ class UnaryReader:
         self.facts = self._notes.facts
         self.identity = id_mapping is None
         self._buffer = ReplyBuffer()
+        self._blanker: MemberBlanker | None = None
         self._id_mapping = id_mapping
 
     def feed(self, data: bytes) -> bytes:
         data = self._buffer.feed(data)
+        if not data:
+            return b""
+        if self._blanker is None:
+            self._blanker = MemberBlanker(routing_data.NAME, self._note_routing)
+            self.facts.steps = self._begin(data)
+            return b""
+        return self._pass(self._blanker.feed(data))
+
+    def _begin(self, data: bytes) -> OutputSteps:
+        """Pass on what was buffered, in steps."""
+        assert self._blanker is not None, "made before"
+        for start in range(0, len(data), _PIECE):
+            yield self._pass(self._blanker.feed(data[start : start + _PIECE]))
+
+    def _pass(self, data: bytes) -> bytes:
         return data if self._id_mapping is None else self._id_mapping.feed(data)
 
+    def _note_routing(self, value: bytes) -> None:
+        with suppress(UpstreamMalformed):  # it is no router's
+            routing_data.note(value, self.facts)
+
     def finish(self) -> bytes:
-        if self._buffer.over:
-            out = b"" if self._id_mapping is None else self._id_mapping.flush()
+        if self._blanker is not None:
+            out = self._pass(self._blanker.feed(b"", final=True))
+            out += b"" if self._id_mapping is None else self._id_mapping.flush()
         else:
             out = self._buffer.take()
             if (reply := parse_chunk(out)) is not None:

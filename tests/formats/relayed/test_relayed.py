@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import UpstreamIncomplete
 from gateway.formats.contract import Ending, Ids, Reader, ReplyHead
+from gateway.formats.passthrough import BUFFER_LIMIT
 from gateway.formats.relayed import RelayedFormat
 from gateway.formats.relayed.apis import StreamApi
 from gateway.formats.relayed.reader import reader
@@ -272,6 +273,9 @@ def test_routing_data_of_a_router_behind_the_worker_becomes_a_fact() -> None:
         assert outcome.facts.routing_data == {"worker_id": 7}
     unary = drive(read(kind="application/json"), (b'{"routing_data":{"worker_id":7},"id" : 1}',))
     assert (unary.out, unary.facts.routing_data) == (b'{"id" : 1}', {"worker_id": 7})
+    rest = b'"id" : 1,"x":"%b"}' % (b"y" * BUFFER_LIMIT)
+    long = drive(read(kind="application/json"), (b'{"routing_data":{"worker_id":7},' + rest,))
+    assert (long.out, long.facts.routing_data) == (b"{" + b" " * 31 + rest, {"worker_id": 7})
     for kept in (event(routing_data=[1]), event(x={"routing_data": {}})):
         assert drive(read(), (kept,)).out == kept
 
