@@ -13,7 +13,7 @@ from gateway.formats.routes import Recipients
 from gateway.settings import SettingsError, load_settings
 from gateway.sim import Drop, Reply, Script, Silence, SimConfig
 from gateway.wiring.app import create_app
-from tests.control.support import NONSTANDARD_JSON
+from tests.control.support import GENERATE, NONSTANDARD_JSON
 from tests.support.fleet import called, fleet, states
 from tests.support.gateway import until
 from tests.support.routes import calls_of
@@ -195,14 +195,17 @@ async def test_unreachable_worker_is_a_502_and_counts_for_a_call_for_one_worker(
         ("GET", "/server_info?worker={url}", None),
         ("GET", "/v1/loads", None),
         ("GET", "/engine_metrics", None),
+        ("POST", "/generate", GENERATE),
+        ("POST", "/v1/chat/completions", {"messages": []}),
     ],
 )
 async def test_call_that_is_refused_tells_that_the_worker_is_dead(
     method: str, path: str, body: object
 ) -> None:
-    """As a refused request does: the next one is sent to another worker at once."""
+    """As a refused request does, on a relayed route, too: the next one is sent to another worker at once."""
     async with fleet("sglang", "sglang", probe_interval_secs=1000) as of:
-        await of.sims[0].kill()
+        for sim in of.sims:
+            await sim.kill()
         await of.gateway.client.request(method, path.format(url=of.sims[0].url), json=body)
         assert (of.worker().state, of.worker().reason) == (WorkerState.DEAD, "could not be reached")
 
