@@ -65,7 +65,8 @@ async def test_reply_equals_the_direct_one(
     assert_same(front.folded(expected), front.folded(seen))
 
 
-#: A stream of vLLM has no log probabilities of the prompt; what is no request is refused before it is joined.
+#: A stream of vLLM has no log probabilities of the prompt. Refusals of what is no request repeat it,
+#: ``stream`` included, so that the two differ (docs/joined-streams.md).
 NOT_JOINED = {("vllm", "prompt logprobs"), ("vllm", "no prompt"), ("vllm", "no sampling")}
 JOINED = [row for row in rows(VALID) + rows(REFUSED) + rows(LATE) if row not in NOT_JOINED]
 
