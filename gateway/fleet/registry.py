@@ -229,8 +229,9 @@ class Fleet:
         if infos != worker.infos:
             self._rosters.clear()
         worker.infos = infos
-        reported = (info.vocab_size for info in infos.values() if info.vocab_size is not None)
-        worker.vocab_size = worker.record.vocab_size or next(reported, None)
+        worker.vocab_size = worker.record.vocab_size or next(
+            (info.vocab_size for info in infos.values() if info.vocab_size is not None), None
+        )
         self._same_servers.note(worker)
         if first:
             self._log_same_server(worker)
