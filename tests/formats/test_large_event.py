@@ -177,6 +177,11 @@ def test_stream_that_breaks_off_inside_a_large_event_is_incomplete(kind: str) ->
     assert how is UpstreamIncomplete and b"111" not in out
 
 
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_large_event_that_is_nested_too_deeply_is_malformed(kind: str) -> None:
+    assert result(kind, (b'data: {"x":' + b"[" * 100_000, b"\n\n"), 32, PRIVATE)[2] is UpstreamMalformed
+
+
 def test_values_too_long_to_be_read_are_replaced() -> None:
     """A value of the same kind that is not empty replaces them, so that they still count as present."""
     text = json.dumps({"a": "x" * 50, "b": [1] * 50, "c": {"d": "y" * 50, "e": 7}, "f": {"g": "z" * 50}})

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.errors import InvalidRequest
 from gateway.formats.contract import Projection
 from gateway.testing.damage import ANY_JSON
 from tests.formats.dialects import DIALECTS
@@ -235,6 +236,12 @@ def test_every_object_is_accepted_whatever_its_types(body: dict[str, Any]) -> No
     ids = body.get("token_ids")
     if isinstance(ids, list) and all(type(item) is int for item in ids):
         assert found.prompt_tokens == len(ids)
+
+
+@pytest.mark.parametrize("engine", sorted(DIALECTS))
+def test_body_that_is_nested_too_deeply_is_refused(engine: str) -> None:
+    with pytest.raises(InvalidRequest):
+        DIALECTS[engine].format.parse(b'{"x":' + b"[" * 100_000, ())
 
 
 @given(st.binary(max_size=40))

@@ -1,6 +1,8 @@
-"""Events too large to be inspected in one loop iteration, in a complete gateway."""
+"""Bodies and events too large to be inspected in one loop iteration, in a complete gateway."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -51,3 +53,23 @@ async def test_client_that_leaves_within_a_large_event_frees_its_worker() -> Non
         client.leave()
         await until(lambda: not gateway.app.lifecycle.open_exchanges)
         assert await sim.abort_called(1)
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
+async def test_large_body_without_a_length_arrives_byte_for_byte_unless_it_is_over_the_limit(
+    path: str,
+) -> None:
+    body = b'{"input_ids":[1],"rid":"r","pad":"%b"}' % bytes(2 * 1024 * 1024).replace(b"\0", b"x")
+
+    async def parts(more: bytes = b"") -> AsyncIterator[bytes]:
+        yield body
+        yield more
+
+    async with SimServer("sglang", SimConfig()) as sim, rig(sim.url, body_limit_mb=3) as gateway:
+        sim.behave(Reply(body=b'{"meta_info":{"id":"r"}}'), path=path, times=2)
+        for more, status in ((b" ", 200), (body, 413)):
+            reply = await gateway.client.post(path, content=parts(more))
+            assert reply.status_code == status
+        assert [arrival.body for arrival in sim.all_requests if arrival.target == path.encode()] == [
+            body + b" "
+        ]
