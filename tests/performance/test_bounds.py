@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
@@ -71,15 +73,26 @@ def used(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def test_gateway_starts_with_a_second_of_cpu_and_ends_within_one_of_sigterm_if_it_is_idle() -> None:
-    """From nothing to the first 200. The best of up to six, as others use the machine, too."""
+#: Imports most of what a gateway is made of, and prints the CPU time that took.
+LIBRARIES = "import time, fastapi, httpx, pydantic_settings, typer, uvicorn; print(time.process_time())"
+
+
+async def test_gateway_starts_and_ends_in_little_more_than_its_libraries_take_to_be_imported() -> None:
+    """From nothing to the first 200, and from SIGTERM while it is idle, on a machine of any speed and load.
+
+    Measured just before, so that the bounds are as slow as the machine is: here 0.9 s of CPU time, and 0.4 s.
+    The best of up to six counts.
+    """
     starts, ends = [9.0], [9.0]
     async with SimServer("sglang", SimConfig()) as sim:
-        while len(starts) <= 6 and max(min(starts), min(ends)) >= 1:
+        while len(starts) <= 6 and not (min(starts) < 3.2 and min(ends) < 1):
+            start = time.perf_counter()
+            libraries = await asyncio.create_subprocess_exec(sys.executable, "-c", LIBRARIES, stdout=PIPE)
+            cpu, wall = float((await libraries.communicate())[0]), time.perf_counter() - start
             async with served(sim.url) as gateway:
-                starts.append(used(gateway.process.pid))
+                starts.append(used(gateway.process.pid) / cpu)
                 start = time.perf_counter()
                 gateway.process.send_signal(signal.SIGTERM)
                 await gateway.process.wait()
-                ends.append(time.perf_counter() - start)
-    assert min(starts) < 1 and min(ends) < 1, (starts, ends)
+                ends.append((time.perf_counter() - start) / wall)
+    assert min(starts) < 3.2 and min(ends) < 1, (starts, ends)
