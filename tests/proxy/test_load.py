@@ -44,7 +44,7 @@ async def test_unread_stream_of_300_000_events_grows_the_gateway_by_a_mebibyte_a
 async def test_two_thousand_requests_at_once_all_get_200_and_delay_nothing_else(
     kind: str, tmp_path: Path
 ) -> None:
-    """None is refused, shares are even, and no iteration of the event loop takes 100 ms of CPU time.
+    """None is refused, and no iteration of the event loop takes 100 ms of CPU time.
 
     So /health is answered within that time. The best of up to four bursts counts, as other processes of a
     busy machine make the same work take longer. Connecting has no limit, as they may starve the engines.
@@ -72,7 +72,5 @@ async def test_two_thousand_requests_at_once_all_get_200_and_delay_nothing_else(
                 for client in clients:
                     client.leave()
                 assert {head.split(b" ")[1] for head in heads} == {b"200"}
-            shares = sorted(len(generates(sim)) for sim in (one, two))
-            assert sum(shares) == 2000 * len(longest)
-            assert shares[1] <= 1.1 * shares[0], shares
+            assert sum(len(generates(sim)) for sim in (one, two)) == 2000 * len(longest)
     assert min(longest) < 0.1, f"{min(longest) * 1000:.0f} ms"

@@ -144,7 +144,8 @@ async def _run(
     for call in run.calls:
         assert all(result.error is None for result in await call)
     await run.tasks.wait(None)
-    run.kept = [connection for worker in world.workers for connection in worker.pool._idle]
+    pools = [worker.pool for worker in world.workers]
+    run.kept = [each for pool in pools for each in (*pool._idle, pool._spare) if each is not None]
     run.closed = [asked.wire for asked in world.requests if asked.wire.closed]
     world.services.fleet.close()
     return run, bystander

@@ -79,6 +79,7 @@ class World:
             write_batch=self.write_batch,
             unreachable_peers=self.services.fleet.unreachable_peers,
             limits=ClientLimits(head_seconds=3600, body_seconds=3600, idle_seconds=3600),
+            limit_reached=lambda limit: None,
             lifecycle=self.services.lifecycle,
         )
         begin_serving(self.services.fleet, self.format)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import selectors
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
+
+import pytest
 
 from gateway.loop import tcp_info
 from gateway.upstream.connection import Connection
@@ -22,13 +25,21 @@ _RESET, _UP = 7, 1
 class SteppedLoop(asyncio.SelectorEventLoop):
     """An event loop whose time stands still until nothing is left to do; then the next timer is due.
 
+    It is also ``time.monotonic`` as long as the loop is open: a busy machine cannot make a limit expire.
     Its connections are made by ``dial``, which is given what makes the protocol and the port.
     """
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 1000.0
         self.dial: Callable[[Callable[[], Any], int], Awaitable[Any]]
         super().__init__(_Instant(self))
+        self._clock = pytest.MonkeyPatch()
+        self._clock.setattr(time, "monotonic", self.time)
+
+    def close(self) -> None:
+        """Close the loop and give ``time.monotonic`` back."""
+        self._clock.undo()
+        super().close()
 
     def time(self) -> float:
         return self.now
