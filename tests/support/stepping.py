@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import selectors
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-import pytest
-
 from gateway.loop import tcp_info
 from gateway.upstream.connection import Connection
 from tests.support.socketless import Transport
+from tests.support.virtual_time import OwnClockLoop
 
 #: Longer than any timer of the product that a race can start, in seconds.
 AGES = 60.0
@@ -22,27 +20,15 @@ AGES = 60.0
 _RESET, _UP = 7, 1
 
 
-class SteppedLoop(asyncio.SelectorEventLoop):
+class SteppedLoop(OwnClockLoop):
     """An event loop whose time stands still until nothing is left to do; then the next timer is due.
 
-    It is also ``time.monotonic`` as long as the loop is open: a busy machine cannot make a limit expire.
     Its connections are made by ``dial``, which is given what makes the protocol and the port.
     """
 
     def __init__(self) -> None:
-        self.now = 1000.0
         self.dial: Callable[[Callable[[], Any], int], Awaitable[Any]]
         super().__init__(_Instant(self))
-        self._clock = pytest.MonkeyPatch()
-        self._clock.setattr(time, "monotonic", self.time)
-
-    def close(self) -> None:
-        """Close the loop and give ``time.monotonic`` back."""
-        self._clock.undo()
-        super().close()
-
-    def time(self) -> float:
-        return self.now
 
     async def create_connection(  # type: ignore[override]
         self, factory: Any, host: Any = None, port: Any = None, **more: Any

@@ -26,16 +26,31 @@ from gateway.loop.daemon_thread import DaemonThread
 GRACE, GRACE_AFTER_JUMP = 0.005, 0.0005
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock is also ``time.monotonic`` as long as the loop is open."""
+class OwnClockLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock ``now`` is also ``time.monotonic`` as long as the loop is open."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self.now = 1000.0
+        super().__init__(selector)
+        self._clock = pytest.MonkeyPatch()
+        self._clock.setattr(time, "monotonic", self.time)
+
+    def close(self) -> None:
+        """Close the loop and give ``time.monotonic`` back."""
+        self._clock.undo()
+        super().close()
+
+    def time(self) -> float:
+        return self.now
+
+
+class VirtualTimeLoop(OwnClockLoop):
+    """An event loop whose clock jumps to the next timer as soon as nothing else is left to do."""
 
     def __init__(self) -> None:
-        self.now = 1000.0
         #: Calls that run in threads; time stands still meanwhile.
         self.thread_calls = 0
         super().__init__(_JumpingSelector(self))
-        self._clock = pytest.MonkeyPatch()
-        self._clock.setattr(time, "monotonic", self.time)
         run = DaemonThread.run
 
         async def counted(thread: DaemonThread, work: Any) -> Any:
@@ -46,14 +61,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                 self.thread_calls -= 1
 
         self._clock.setattr(DaemonThread, "run", counted)
-
-    def close(self) -> None:
-        """Close the loop and give ``time.monotonic`` back."""
-        self._clock.undo()
-        super().close()
-
-    def time(self) -> float:
-        return self.now
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Run ``func`` in a thread; time stands still until it is done."""
