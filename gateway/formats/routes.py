@@ -15,7 +15,22 @@ from enum import StrEnum
 ANY_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Kinds of pauses; a worker is cordoned for each until a call of the same kind resumes it.
 PAUSES = ("generation", "memory")
-
+#: Relayed routes of the APIs that engines of several dialects serve alike.
+SHARED_APIS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/responses/*",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/embeddings",
+    "/v1/score",
+    "/v1/rerank",
+    "/v1/audio/*",
+    "/tokenize",
+    "/detokenize",
+    "/classify",
+)
 
 _ROUTE = re.compile(r"(?:(?P<methods>[A-Z]+(?:\|[A-Z]+)*) +)?(?P<path>/\S+)")
 _PATH = re.compile(r"(?:/(?:\*|[^/:*?#%\s][^/?#%\s]*))+", re.ASCII)

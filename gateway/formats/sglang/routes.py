@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gateway.formats.routes import ControlCall, Recipients, Routes, calls
+from gateway.formats.routes import SHARED_APIS, ControlCall, Recipients, Routes, calls
 
 #: Settings of the gateway that are options of this format: field name to option.
 SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -49,21 +49,9 @@ ROUTES = Routes(
     ),
     loads=("/v1/loads", "/get_load"),
     relayed=(
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/responses",
-        "/v1/responses/*",
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-        "/v1/embeddings",
-        "/v1/score",
-        "/v1/rerank",
-        "/v1/audio/*",
-        "/tokenize",
-        "/detokenize",
+        *SHARED_APIS,
         "/v1/tokenize",
         "/v1/detokenize",
-        "/classify",
         "POST|PUT /encode",
         "GET|POST /open_session",
         "GET|POST /close_session",

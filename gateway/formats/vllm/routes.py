@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gateway.formats.routes import ControlCall, Recipients, Routes, calls
+from gateway.formats.routes import SHARED_APIS, ControlCall, Recipients, Routes, calls
 
 #: Settings of the gateway that are options of this format: field name to option.
 SETTINGS: Mapping[str, str] = MappingProxyType(
@@ -48,23 +48,11 @@ ROUTES = Routes(
     ),
     loads=("/load",),
     relayed=(
-        "/v1/chat/completions",
-        "/v1/completions",
-        "/v1/responses",
-        "/v1/responses/*",
-        "/v1/messages",
-        "/v1/messages/count_tokens",
-        "/v1/embeddings",
-        "/v1/score",
-        "/v1/rerank",
+        *SHARED_APIS,
         "/v2/rerank",
-        "/v1/audio/*",
         "/pooling",
         "/v1/chat/completions/render",
         "/v1/completions/render",
         "/skyrl/v1/generate",
-        "/tokenize",
-        "/detokenize",
-        "/classify",
     ),
 )
