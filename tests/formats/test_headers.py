@@ -9,6 +9,7 @@ import pytest
 from gateway.formats.headers import encoded, media_type, to_client, to_worker
 
 END_TO_END = [
+    (b"x-request-id", b"1"),
     (b"content-type", b"application/json"),
     (b"x-data-parallel-rank", b"3"),
     (b"traceparent", b"00-1-2-01"),

@@ -95,6 +95,18 @@ async def test_connection_that_was_idle_for_too_long_shows_how_long_others_may_b
 
 
 @pytest.mark.virtual_time
+async def test_closed_pool_leaves_no_connection_open(listener: Listener) -> None:
+    """Not even the one that is kept to learn from."""
+    client = Client(listener)
+    first = await client.request()
+    await asyncio.sleep(1)
+    assert await client.request() is not first and first.usable
+    client.pool.close()
+    await asyncio.sleep(0)
+    assert not first.usable
+
+
+@pytest.mark.virtual_time
 async def test_end_of_an_idle_connection_shortens_the_limit_until_the_worker_dies(listener: Listener) -> None:
     client = Client(listener)
     client.pool.limit.survived(5)
