@@ -7,6 +7,7 @@ logging, I/O, third-party packages.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Source(StrEnum):
@@ -124,6 +125,49 @@ class PoisonedRequest(GatewayError):
     source = Source.DOWNSTREAM
     error_type = "validation"
     rule = "poison_window"
+
+
+class TooLong(NamedTuple):
+    """The tokens of a request for which no worker has room.
+
+    ``limit`` is the most that one worker allows; ``prompt`` and ``reply`` are what the request has and asks
+    for. Of a batch they are those of the prompt that is longest with its reply.
+    """
+
+    limit: int
+    prompt: int
+    reply: int
+
+    @property
+    def of_prompt(self) -> bool:
+        """True if the prompt alone leaves no room for a reply."""
+        return self.prompt >= self.limit
+
+    @property
+    def actual(self) -> int:
+        """The number that does not fit in the limit."""
+        return self.prompt if self.of_prompt else self.prompt + self.reply
+
+
+class ContextLength(GatewayError):
+    """The prompt, alone or with the reply that is asked for, is longer than every worker allows."""
+
+    code = "context_length"
+    status = 400
+    source = Source.DOWNSTREAM
+    error_type = "context_length"
+    numbers: TooLong | None = None
+
+    @classmethod
+    def of(cls, numbers: TooLong) -> ContextLength:
+        """Return the error with these numbers, in the words of no engine."""
+        wanted = "" if numbers.of_prompt else f" and {numbers.reply} are wanted for the reply"
+        error = cls(
+            f"the maximum context length is {numbers.limit} tokens, but the prompt has {numbers.prompt}"
+            f"{wanted}; please shorten it"
+        )
+        error.numbers = numbers
+        return error
 
 
 class UnknownModel(GatewayError):

@@ -120,6 +120,19 @@ def _names(key: ast.AST | None) -> Iterator[str]:
         yield from (side + rest for side in ("input", "output"))
 
 
+def literal_keys(package: Path, *, file: str, functions: Sequence[str]) -> list[str]:
+    """Return the keys of dictionaries that ``functions`` in ``file`` write as literals. Raises Missing."""
+    path = package / file
+    tree = ast.parse(path.read_text(encoding="utf-8")) if path.exists() else ast.Module([], [])
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in functions]
+    if not found:
+        raise Missing(f"no function {' or '.join(functions)} in {package.name}/{file}")
+    written = [node for body in found for node in ast.walk(body)]
+    keys = [key for node in written if isinstance(node, ast.Dict) for key in node.keys]
+    keys += [node.slice for node in written if isinstance(node, ast.Subscript)]
+    return list(dict.fromkeys(name for key in keys for name in _names(key)))
+
+
 _SGLANG: Mapping[str, Locator] = {
     "request": partial(class_fields, files="srt/managers/io_struct.py", classes=("GenerateReqInput",)),
     "sampling": partial(class_fields, files="srt/sampling/sampling_params.py", classes=("SamplingParams",)),
@@ -175,8 +188,37 @@ _VLLM: Mapping[str, Locator] = {
     "error": _vllm(_VLLM_API, "ErrorInfo"),
 }
 
+_TRTLLM_API = "serve/openai_protocol.py"
+
+
+def _trtllm(*classes: str) -> Locator:
+    return partial(class_fields, files=_TRTLLM_API, classes=classes)
+
+
+def _trtllm_event(*functions: str) -> Locator:
+    return partial(literal_keys, file="_utils.py", functions=functions)
+
+
+_TRTLLM: Mapping[str, Locator] = {
+    "request": _trtllm("CompletionRequest"),
+    "stream_options": _trtllm("StreamOptions"),
+    "reply": _trtllm("CompletionResponse", "CompletionStreamResponse"),
+    "choice": _trtllm("CompletionResponseChoice", "CompletionResponseStreamChoice"),
+    "logprobs": _trtllm("CompletionLogProbs"),
+    "usage": _trtllm("UsageInfo"),
+    "prompt_usage": _trtllm("PromptTokensDetails"),
+    "error": _trtllm("ErrorResponse"),
+    "model": _trtllm("ModelCard"),
+    "kv_event": _trtllm_event("to_json_str"),
+    "kv_created": _trtllm_event("_created_to_json"),
+    "kv_stored": _trtllm_event("_stored_to_json"),
+    "kv_block": _trtllm_event("_stored_block_to_json"),
+    "kv_token": _trtllm_event("_unique_tokens_to_json"),
+    "kv_removed": _trtllm_event("_removed_to_json"),
+}
+
 #: Engine -> group of fields -> where to find it. The groups are those of the format's FIELDS.
-SOURCES: Mapping[str, Mapping[str, Locator]] = {"sglang": _SGLANG, "vllm": _VLLM}
+SOURCES: Mapping[str, Mapping[str, Locator]] = {"sglang": _SGLANG, "trtllm": _TRTLLM, "vllm": _VLLM}
 
 
 def known_fields(engine: str) -> Mapping[str, Mapping[str, object]]:

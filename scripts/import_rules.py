@@ -33,6 +33,7 @@ PURE = (
     "gateway.formats.sse",
     "gateway.proxy.query_of_death",
     "gateway.routing",
+    "gateway.cards",
 )
 
 IO_AND_CLOCKS = frozenset(
@@ -48,33 +49,35 @@ PACKAGES: Mapping[str, str] = {
     "errors": "",
     "limits": "",
     "loop": "",
-    "formats": "errors",
+    "cards": "",
+    "formats": "cards errors",
     "exchange": "errors formats.contract",
     "version": "exchange",
     "catalog": "exchange formats",
     "upstream": "errors formats.contract limits loop",
     "downstream": "errors formats.contract limits loop",
     "routing": "",
-    "stores": "loop upstream.address",
-    "fleet": "errors formats limits loop routing stores upstream",
+    "stores": "cards loop upstream.address",
+    "fleet": "cards errors formats limits loop routing stores upstream",
     "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.contract routing.rendezvous "
     "version",
     # Values only: limits, URL patterns and the names of policies.
-    "settings": "formats.routes limits routing.policy upstream.address upstream.url_patterns",
+    "settings": "cards.structural_tag formats.routes limits routing.policy upstream.address "
+    "upstream.url_patterns",
     "security": "downstream.asgi errors formats.contract formats.failures loop",
     "proxy": "downstream errors exchange fleet formats limits loop security.guard telemetry upstream",
-    "control": "catalog errors fleet formats proxy.aborts security.auth_middleware security.guard settings "
-    "stores version",
+    "control": "cards catalog errors fleet formats proxy.aborts security.auth_middleware security.guard "
+    "settings stores version",
     # Simulated engines are test doubles: a fault shared with the data plane would stay undetected.
-    "sim": "loop",
+    "sim": "cards.structural_tag loop",
     "prefork": "fleet formats.base formats.optional loop proxy.aborts proxy.lifecycle proxy.query_of_death "
     "proxy.resources stores.last_writer_wins telemetry",
-    "wiring": "catalog control downstream errors fleet formats loop prefork proxy routing security settings "
-    "stores telemetry upstream",
+    "wiring": "cards.values catalog control downstream errors fleet formats loop prefork proxy routing "
+    "security settings stores telemetry upstream",
     "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs upstream.via wiring",
     # Serves the command line: the one package that starts the others.
-    "commands": "catalog fleet formats process routing.policy settings sim stores upstream.address version "
-    "wiring",
+    "commands": "cards catalog fleet formats process routing.policy settings sim stores "
+    "upstream.address version wiring",
     # For authors of formats: drives a complete gateway; the gateway does not import it.
     "testing": "downstream errors fleet formats process proxy settings wiring",
     "__main__": "commands",
@@ -93,7 +96,12 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "pytest": ("gateway.testing",),
     "sse_starlette": ("gateway.control.events",),
     "starlette": ("gateway.control",),
-    "typer": ("gateway.commands.main", "gateway.commands.flags", "gateway.commands.workers"),
+    "typer": (
+        "gateway.commands.main",
+        "gateway.commands.flags",
+        "gateway.commands.worker_card",
+        "gateway.commands.workers",
+    ),
     "uvicorn": (
         "gateway.downstream",
         "gateway.process.server",
@@ -109,7 +117,7 @@ FORMAT_HELPERS = frozenset(
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 
-ENGINE_WORDS = re.compile("sglang|vllm", re.IGNORECASE)
+ENGINE_WORDS = re.compile("sglang|vllm|trt-?llm|tensorrt", re.IGNORECASE)
 #: Packages whose subject is an engine.
 ENGINE_PACKAGES = ("gateway.sim",)
 
@@ -130,12 +138,10 @@ ALLOWANCES = (
         "variables that users of Dynamo have set already are taken under their names there",
     ),
     Allowance(
-        "gateway.settings.environment", r"DYN_\(SGLANG_\w+\|VLLM_\w+", "others of them are passed over"
-    ),
-    Allowance(
         "gateway.settings.paths",
-        r"(?:sglang|vllm)_generate_path|Path of the vLLM generate endpoint|{\"vllm\": ",
-        "the fields of those variables, their help, and the format of the second",
+        r"(?:sglang|vllm)_(?:generate_path|enable_\w+)|the (?:SGLang|vLLM) (?:generate endpoint|format)"
+        r"|{\"vllm\": ",
+        "the fields of those variables, their help, and the format of the second path",
     ),
     Allowance(
         "gateway.settings.requests",

@@ -90,14 +90,15 @@ def test_two_endpoints_on_one_path_and_no_endpoint_at_all_are_refused() -> None:
 
 
 def test_path_that_several_formats_declare_is_for_all_of_them() -> None:
-    routes = engine_routes(FORMATS.values())
+    both = {name: FORMATS[name] for name in ("sglang", "vllm")}
+    routes = engine_routes(both.values())
     assert routes.calls["/server_info"].formats == ("sglang", "vllm")
     assert routes.calls["/update_weight_version"].formats == ("sglang", "vllm")
     assert routes.calls["/flush_cache"].formats == ("sglang",)
     assert routes.loads == {"/v1/loads": ("sglang",), "/get_load": ("sglang",), "/load": ("vllm",)}
     paths = {"/abort_request": "sglang", "/inference/v1/abort_requests": "vllm", "/abort_requests": "vllm"}
     assert {path: format.name for path, format in routes.aborts.items()} == paths
-    (chat,) = (each for each in relays(FORMATS, [], chosen={}) if each.path == "/v1/chat/completions")
+    (chat,) = (each for each in relays(both, [], chosen={}) if each.path == "/v1/chat/completions")
     assert chat.format.capability == f"{FORMATS['sglang'].capability}|{VLLM.capability}"
 
 

@@ -16,6 +16,7 @@ TAXONOMY = {
     "Unauthorized": ("unauthorized", 401, Source.DOWNSTREAM, "validation", None),
     "MethodNotAllowed": ("method_not_allowed", 405, Source.DOWNSTREAM, "validation", None),
     "RequestTooLarge": ("request_too_large", 413, Source.DOWNSTREAM, "validation", None),
+    "ContextLength": ("context_length", 400, Source.DOWNSTREAM, "context_length", None),
     "UnknownModel": ("unknown_model", 404, Source.DOWNSTREAM, "not_found", None),
     "BodyTimeout": ("body_timeout", 408, Source.DOWNSTREAM, "validation", None),
     "OutOfMemory": ("out_of_memory", 503, Source.GATEWAY, "unavailable", 1),

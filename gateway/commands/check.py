@@ -6,6 +6,7 @@ Owns: probing each worker once and printing the result. Must never enter: a dial
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.settings import Settings
 from gateway.upstream.address import Address
+from gateway.wiring.cards import card_builder
 from gateway.wiring.tls import worker_tls
 
 Row = tuple[str, ...]
@@ -37,15 +39,24 @@ _USABLE = HEADINGS.index("USABLE")
 
 
 def check(settings: Settings) -> tuple[str, bool]:
-    """Probe every worker of ``settings``. Return the table, and True if a worker is usable."""
-    rows = asyncio.run(_probe_all(settings))
-    return table([HEADINGS, *rows]), any(row[_USABLE] == "yes" for row in rows)
+    """Probe every worker of ``settings``.
+
+    Return a table with the card of each worker below it, and True if a worker is usable.
+    """
+    rows, cards = asyncio.run(_probe_all(settings))
+    text = "\n".join([table([HEADINGS, *rows]), *cards])
+    return text, any(row[_USABLE] == "yes" for row in rows)
 
 
-async def _probe_all(settings: Settings) -> Sequence[Row]:
+async def _probe_all(settings: Settings) -> tuple[Sequence[Row], Sequence[str]]:
     formats = list(load_formats().values())
     tls = worker_tls(settings)
-    fleet = Fleet(LeastInFlight(random.Random()), PROBE_TIMEOUT, None if tls is None else tls.context)
+    fleet = Fleet(
+        LeastInFlight(random.Random()),
+        PROBE_TIMEOUT,
+        None if tls is None else tls.context,
+        cards=card_builder(settings, formats),
+    )
 
     async def probe(url: str, only: str | None) -> Sequence[Row]:
         worker = Worker(Address.parse(url), declared_format=only, authorization=settings.worker_authorization)
@@ -62,7 +73,13 @@ async def _probe_all(settings: Settings) -> Sequence[Row]:
         return rows or [_failed_row(url, f"it speaks none of: {names}")]
 
     found = await asyncio.gather(*(probe(entry.url, entry.format) for entry in settings.workers))
-    return [_with_same_server(row, fleet.at(row[0])) for rows in found for row in rows]
+    rows = [_with_same_server(row, fleet.at(row[0])) for rows in found for row in rows]
+    cards = [
+        f"card of {worker.url}: {json.dumps(worker.card.document)}"
+        for worker in fleet.workers
+        if worker.infos
+    ]
+    return rows, cards
 
 
 def _with_same_server(row: Row, worker: Worker | None) -> Row:
@@ -83,7 +100,7 @@ def _row(url: str, name: str, info: WorkerInfo) -> Row:
         info.engine,
         info.version or "-",
         ",".join(info.models) or "-",
-        str(info.context_length or "-"),
+        str(info.card.context_length or "-"),
         info.stream_mode or "-",
         info.capability,
         "yes" if info.usable else "no",

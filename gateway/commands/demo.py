@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from gateway.sim.config import KINDS
+from gateway.sim.dialects import DIALECTS
 
 HOST = "127.0.0.1"
 # Both engines refuse the content type that curl sends by default.
@@ -83,7 +83,9 @@ def run_demo(port: int, show: Show, *, once: bool) -> None:
 
 def _run(port: int, show: Show, start: Start, once: bool) -> None:
     show("starting two simulated workers of each engine, and the gateway")
-    kinds = [kind for kind in KINDS for _ in range(WORKERS_PER_ENGINE)]
+    shown = (UNARY.path, OTHER_ENGINE.path)
+    engines = [kind for kind, dialect in DIALECTS.items() if dialect.path in shown]
+    kinds = [kind for kind in engines for _ in range(WORKERS_PER_ENGINE)]
     workers = [start("sim", kind, "--token-delay", "0.02", "--drain-poll", "0.05") for kind in kinds]
     urls = [_url_of(worker) for worker in workers]
     flags = [flag for url in urls for flag in ("--worker", url)]

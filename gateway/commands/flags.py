@@ -15,9 +15,17 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 from typer.core import TyperCommand
 
-from gateway.settings import Settings, alias_of, flag_of, placeholder_of, variable_of
+from gateway.cards.structural_tag import StructuralTag
+from gateway.settings import Settings, alias_of, flag_of, placeholder_of, value_alone_of, variable_of
 
 Values = dict[str, Any]
+
+#: The flags of settings that may be given without a value, and their value then.
+_ALONE = {
+    flag_of(name): value
+    for name, field in Settings.model_fields.items()
+    if (value := value_alone_of(field)) is not None
+}
 
 END_WITH_STDIN = inspect.Parameter(
     "end_with_stdin",
@@ -60,7 +68,7 @@ def _metavar(annotation: Any) -> str | None:
     plain = _plain(annotation)
     if get_origin(plain) is Literal:
         return "|".join(get_args(plain))
-    return {bool: None, int: "INTEGER", float: "NUMBER"}.get(plain, "TEXT")
+    return {bool: None, int: "INTEGER", float: "NUMBER", StructuralTag: "[POLICY]"}.get(plain, "TEXT")
 
 
 def dataclass_flags(kind: type) -> list[inspect.Parameter]:
@@ -72,7 +80,8 @@ def dataclass_flags(kind: type) -> list[inspect.Parameter]:
         if field.default is not None and field.default is not False:
             text += f" [default: {str(field.default).lower()}]"
         hint = hints[field.name]
-        flags.append(_flag(field.name, hint | None, text, _metavar(hint)))
+        kind = str if hint is StructuralTag else hint
+        flags.append(_flag(field.name, kind | None, text, _metavar(hint)))
     return flags
 
 
@@ -100,7 +109,21 @@ def _flag(  # noqa: PLR0913 - the options of a flag
     )
 
 
-class SectionedCommand(TyperCommand):
+class SettingsCommand(TyperCommand):
+    """A command with flags of settings. Some may be given without a value, which typer has no flags for."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give each flag without a value the one it then has."""
+        options = args[: args.index("--")] if "--" in args else args
+        stands_alone = [following.startswith("-") for following in [*options[1:], "-"]]
+        given = [
+            f"{option}={_ALONE[option]}" if alone and option in _ALONE else option
+            for option, alone in zip(options, stands_alone, strict=False)
+        ]
+        return super().parse_args(ctx, given + args[len(options) :])
+
+
+class SectionedCommand(SettingsCommand):
     """A command whose help lists the flags by section; typer itself does so only in rich text."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

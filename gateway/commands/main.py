@@ -23,18 +23,30 @@ from gateway.commands.demo import DemoFailed, run_demo
 from gateway.commands.flags import (
     END_WITH_STDIN,
     SectionedCommand,
+    SettingsCommand,
     Values,
     command,
     dataclass_flags,
     setting_flags,
 )
+from gateway.commands.worker_card import show
 from gateway.commands.workers import EXIT_FAILED, EXIT_USAGE, workers
 from gateway.formats.registry import FormatError
 from gateway.process import server
 from gateway.process.open_files import TooFewFiles
 from gateway.process.server import STANDARD_ERROR, STANDARD_OUTPUT
-from gateway.settings import Settings, SettingsError, flag_of, ignored_variables, load_settings, variable_of
-from gateway.sim.config import KINDS, SimConfig
+from gateway.settings import (
+    Cards,
+    Settings,
+    SettingsError,
+    flag_of,
+    ignored_variables,
+    load_section,
+    load_settings,
+    variable_of,
+)
+from gateway.sim.config import SimConfig
+from gateway.sim.dialects import DIALECTS
 from gateway.version import COMPILED, VERSION
 
 #: Settings of the command that probes workers.
@@ -122,6 +134,9 @@ def _simulate(kind: str) -> Callable[[Values], None]:
     def run(values: Values) -> None:
         if values.pop("end_with_stdin"):
             end_with_stdin()
+        tag = values.pop("dyn_structural_tag")
+        with one_line_errors():
+            values["dyn_structural_tag"] = load_section(Cards, {"dyn_structural_tag": tag}).dyn_structural_tag
         values = {name: value for name, value in values.items() if value is not None}
         try:
             code = sim.main(kind, SimConfig(**values))
@@ -149,9 +164,10 @@ app.command("check", cls=SectionedCommand)(
     )
 )
 app.add_typer(simulators, name="sim")
+workers.command()(show)
 app.add_typer(workers, name="workers")
-for _kind in KINDS:
-    simulators.command(_kind)(
+for _kind in DIALECTS:
+    simulators.command(_kind, cls=SettingsCommand)(
         command(
             _simulate(_kind), [*dataclass_flags(SimConfig), END_WITH_STDIN], f"Simulate a {_kind} server."
         )

@@ -16,8 +16,11 @@ from urllib.parse import quote
 
 import typer
 
+from gateway.cards.members import NAMES
 from gateway.commands.check import table
-from gateway.settings import SettingsError, environment, load_settings
+from gateway.commands.flags import SettingsCommand
+from gateway.fleet.registration import RoleNotServed, check_role
+from gateway.settings import Cards, SettingsError, environment, load_section, load_settings
 from gateway.stores.base import Store, StoreUnavailable
 from gateway.stores.record import WorkerRecord
 from gateway.wiring.stores import STORES
@@ -42,7 +45,7 @@ Key = Annotated[
     ),
 ]
 Named = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's URL or id.")]
-_DEFAULT = "http://127.0.0.1:8000"
+DEFAULT_URL = "http://127.0.0.1:8000"
 
 workers = typer.Typer(
     help="List and change the workers of a running gateway.",
@@ -57,7 +60,7 @@ def stop(message: str, code: int = EXIT_FAILED) -> typer.Exit:
     return typer.Exit(code)
 
 
-def _call(url: str, key: str | None, method: str, path: str, body: Any = None) -> Mapping[str, Any]:
+def call_gateway(url: str, key: str | None, method: str, path: str, body: Any = None) -> Mapping[str, Any]:
     """Return the JSON object of the reply. Print one line and raise typer.Exit on failure."""
     # The HTTP client is slow to import, and the other commands, `serve` above all, do without it.
     from gateway.commands.workers_api import CallFailed, call  # noqa: PLC0415
@@ -70,7 +73,7 @@ def _call(url: str, key: str | None, method: str, path: str, body: Any = None) -
 
 @workers.command("list")
 def list_workers(
-    url: Url = _DEFAULT,
+    url: Url = DEFAULT_URL,
     admin_api_key: Key = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the JSON of the gateway on one line.")
@@ -80,7 +83,7 @@ def list_workers(
     """List all workers with their state and load."""
     try:
         while True:
-            found = _call(url, admin_api_key, "GET", "/workers")
+            found = call_gateway(url, admin_api_key, "GET", "/workers")
             shown = json.dumps(found) if as_json else _table(found)
             clear = _CLEAR if watch and not as_json else ""
             typer.echo(clear + shown)
@@ -91,12 +94,12 @@ def list_workers(
         return
 
 
-@workers.command()
+@workers.command(cls=SettingsCommand)
 def add(  # noqa: PLR0913 - each parameter is a flag
     worker: Annotated[
         str, typer.Argument(metavar="URL", help="The worker's URL, as the gateway reaches it.")
     ],
-    url: Url = _DEFAULT,
+    url: Url = DEFAULT_URL,
     admin_api_key: Key = None,
     format: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The format it speaks; otherwise it is probed.")
@@ -106,7 +109,7 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     ] = None,
     worker_type: Annotated[
         str,
-        typer.Option(metavar="regular|prefill|decode", help="Its role; only regular ones get requests."),
+        typer.Option(metavar="regular|prefill|decode|encode", help="Its role; only regular can be served."),
     ] = "regular",
     bootstrap_port: Annotated[int | None, typer.Option(metavar="PORT", help="Stored and shown.")] = None,
     priority: Annotated[int | None, typer.Option(metavar="INTEGER", help="Stored and shown.")] = None,
@@ -114,8 +117,20 @@ def add(  # noqa: PLR0913 - each parameter is a flag
         int | None,
         typer.Option(metavar="INTEGER", help="Number of tokens of its model; others are refused."),
     ] = None,
+    card: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="An object with members of its card; they count first."),
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A label, stored and shown; repeatable.")
+    ] = None,
+    dyn_structural_tag: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[POLICY]",
+            help="Whether its engine compiles grammars for tool calls: true (also without a value), false or "
+            "a JSON object; otherwise the default of its format. [DYN_STRUCTURAL_TAG]",
+        ),
     ] = None,
     cordoned: Annotated[
         bool,
@@ -131,58 +146,80 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     ] = False,
 ) -> None:
     """Register a worker, or replace its record."""
+    try:
+        policy = load_section(Cards, {"dyn_structural_tag": dyn_structural_tag}).dyn_structural_tag
+    except SettingsError as error:
+        raise stop(str(error), EXIT_USAGE) from None
     members = {
+        **(policy.members() if policy is not None else {}),
+        **_object(card),
         "url": worker,
         "format": format,
         "model": model,
         "worker_type": worker_type,
         "bootstrap_port": bootstrap_port,
         "priority": priority,
-        "vocab_size": vocab_size,
         "labels": _labels(label or ()),
         "cordoned": cordoned,
     }
+    if vocab_size is not None:
+        members["vocab_size"] = vocab_size
     try:
         record = WorkerRecord.of(members)
-    except ValueError as error:
+        check_role(record)
+    except (ValueError, RoleNotServed) as error:
         raise stop(str(error), EXIT_USAGE) from None
     if keep:
         return _keep(record)
-    _print_accepted(_call(url, admin_api_key, "POST", "/workers", json.loads(record.to_json())))
+    _print_accepted(call_gateway(url, admin_api_key, "POST", "/workers", json.loads(record.to_json())))
 
 
 @workers.command()
-def remove(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+def remove(worker: Named, url: Url = DEFAULT_URL, admin_api_key: Key = None) -> None:
     """Drain a worker: no new requests; it leaves once none runs."""
-    _print_accepted(_call(url, admin_api_key, "DELETE", _path(worker)))
+    _print_accepted(call_gateway(url, admin_api_key, "DELETE", path_of(worker)))
 
 
 @workers.command()
-def drain(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+def drain(worker: Named, url: Url = DEFAULT_URL, admin_api_key: Key = None) -> None:
     """Another name of remove."""
-    _print_accepted(_call(url, admin_api_key, "POST", f"{_path(worker)}/drain"))
+    _print_accepted(call_gateway(url, admin_api_key, "POST", f"{path_of(worker)}/drain"))
 
 
 @workers.command("hold", help="An older name of cordon.")
 @workers.command()
-def cordon(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+def cordon(worker: Named, url: Url = DEFAULT_URL, admin_api_key: Key = None) -> None:
     """Give a worker no new requests until it is uncordoned."""
-    _print_accepted(_call(url, admin_api_key, "POST", f"{_path(worker)}/cordon"))
+    _print_accepted(call_gateway(url, admin_api_key, "POST", f"{path_of(worker)}/cordon"))
 
 
 @workers.command("open", help="An older name of uncordon.")
 @workers.command()
-def uncordon(worker: Named, url: Url = _DEFAULT, admin_api_key: Key = None) -> None:
+def uncordon(worker: Named, url: Url = DEFAULT_URL, admin_api_key: Key = None) -> None:
     """End every cordon of a worker."""
-    _print_accepted(_call(url, admin_api_key, "POST", f"{_path(worker)}/uncordon"))
+    _print_accepted(call_gateway(url, admin_api_key, "POST", f"{path_of(worker)}/uncordon"))
 
 
-def _path(worker: str) -> str:
+def path_of(worker: str) -> str:
+    """Return the path of a worker, given by its URL or id."""
     return f"/workers/{quote(worker, safe='')}"
 
 
 def _print_accepted(reply: Mapping[str, Any]) -> None:
     typer.echo(f"{reply.get('message')}: {reply.get('url')} {reply.get('worker_id')}")
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    """Return the object of --card."""
+    try:
+        found = {} if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise stop("--card must be a JSON object", EXIT_USAGE)
+    if unknown := sorted(found.keys() - NAMES):
+        raise stop(f"--card: {unknown[0][:80]} is no member of a card", EXIT_USAGE)
+    return found
 
 
 def _labels(pairs: Sequence[str]) -> dict[str, str]:

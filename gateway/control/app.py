@@ -77,7 +77,7 @@ def control_app(
     limits = fanout.Limits(settings.body_limit, settings.control_timeout_secs or None)
     app.include_router(fanout.fanout_router(routes.calls.values(), views, limits))
     app.include_router(information.information_router(routes, views, formats))
-    app.include_router(engine_metrics.engine_metrics_router(views.fleet, views.calls))
+    app.include_router(engine_metrics.engine_metrics_router(views.fleet, views.calls, formats))
     app.include_router(sessions.sessions_router())
     documents: dict[str, Any] = {"include_in_schema": False, "response_class": HTMLResponse}
     app.add_api_route(DOCS_PATH, app.page, methods=["GET", "HEAD"], **documents)

@@ -10,7 +10,7 @@ fleet does not block the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
@@ -21,11 +21,10 @@ from gateway.control.targets import select_targets
 from gateway.control.views import FleetView
 from gateway.fleet.client import WorkerCall, WorkerCallFailed, WorkerCalls
 from gateway.fleet.worker import Worker
+from gateway.formats.base import AnyFormat, BaseFormat
 from gateway.formats.contract import Headers
 
 PATH = "/engine_metrics"
-#: Where an engine of any format serves its metrics.
-WORKER_PATH = "/metrics"
 #: Seconds that the workers have to answer, largest reply of one in bytes, largest sum of all in bytes.
 TIMEOUT, ANSWER_LIMIT, TOTAL_LIMIT = 2.0, 8 * 1024 * 1024, 128 * 1024 * 1024
 #: Lines that are merged in one slice, before other tasks run.
@@ -35,13 +34,14 @@ UP = "engine_metrics_up"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def engine_metrics_router(fleet: FleetView, calls: WorkerCalls) -> APIRouter:
-    """Return the router with this one route."""
+def engine_metrics_router(fleet: FleetView, calls: WorkerCalls, formats: Sequence[AnyFormat]) -> APIRouter:
+    """Return the router with this one route. ``formats`` know where their engines serve metrics."""
+    paths = {format.name: format.metrics for format in formats}
     router = APIRouter(tags=["system"])
 
     async def engine_metrics(request: Request) -> Response:
         authorization = [line for line in request.scope["headers"] if line[0] == b"authorization"]
-        merger = await scrape_workers(fleet.workers, calls, authorization)
+        merger = await scrape_workers(fleet.workers, calls, paths, authorization)
         return StreamingResponse(_slices(merger), headers={"content-type": CONTENT_TYPE})
 
     add_get_route(
@@ -55,17 +55,25 @@ def engine_metrics_router(fleet: FleetView, calls: WorkerCalls) -> APIRouter:
 
 
 async def scrape_workers(
-    workers: Sequence[Worker], calls: WorkerCalls, authorization: Headers, *, seconds: float = TIMEOUT
+    workers: Sequence[Worker],
+    calls: WorkerCalls,
+    paths: Mapping[str, str],
+    authorization: Headers,
+    *,
+    seconds: float = TIMEOUT,
 ) -> Merger:
-    """Return the metrics of all ``workers`` that answer within ``seconds``.
+    """Return the metrics of all ``workers`` that answer within ``seconds``; ``paths`` are those of formats.
 
     The family ``UP`` is 0 for a worker that does not. A server that is several workers is there as one.
     """
     targets = select_targets(workers, None)
-    call = WorkerCall(
-        b"GET", WORKER_PATH.encode(), [(b"accept", b"text/plain;version=0.0.4"), *authorization]
+    headers = [(b"accept", b"text/plain;version=0.0.4"), *authorization]
+    scrapes = await asyncio.gather(
+        *(
+            _scrape(worker, calls, WorkerCall(b"GET", _path_of(worker, paths), headers), seconds)
+            for worker in targets.asked
+        )
     )
-    scrapes = await asyncio.gather(*(_scrape(worker, calls, call, seconds) for worker in targets.asked))
     merger = Merger()
     up = {skipped.worker: 0 for skipped in targets.skipped if not skipped.same_server}
     for worker, scrape in zip(targets.asked, scrapes, strict=True):
@@ -77,6 +85,12 @@ async def scrape_workers(
         for _ in merger.add(worker.url, f"{head}{UP} {value}\n".encode()):
             pass
     return merger
+
+
+def _path_of(worker: Worker, paths: Mapping[str, str]) -> bytes:
+    """Return where ``worker`` serves its metrics: as the first of its formats says."""
+    spoken = (*worker.infos, worker.declared_format or "")
+    return next((paths[name] for name in spoken if name in paths), BaseFormat.metrics).encode()
 
 
 async def _merge(merger: Merger, url: str, scrape: bytes) -> None:

@@ -83,9 +83,9 @@ class _Models:
         return failure(404, "Model not found") if info is None else self._model(model_id, info)
 
     def _model(self, name: str, info: WorkerInfo) -> Model:
-        card = info.cards.get(name, {})
-        length = card.get("max_model_len")
-        length = info.context_length if length is None else length
-        known = {"owned_by": info.engine, "root": name, "parent": None, "permission": [], **card}
+        entry = info.model_entries.get(name, {})
+        length = entry.get("max_model_len")
+        length = info.card.context_length if length is None else length
+        known = {"owned_by": info.engine, "root": name, "parent": None, "permission": [], **entry}
         own = {"id": name, "object": "model", "created": self._created}
         return Model(**{**known, **own, "max_model_len": length, "context_window": length})

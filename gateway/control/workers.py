@@ -20,12 +20,22 @@ from gateway.control.workers_calls import (
     CallError,
     ErrorBody,
     call_fields,
+    ignored,
     parse_record,
     possible_urls,
     worker_keys,
 )
-from gateway.control.workers_rows import WorkerEntry, WorkerList, compact_json, render_list, worker_row
-from gateway.fleet.registration import UrlNotAllowed
+from gateway.control.workers_rows import (
+    CardEntry,
+    WorkerEntry,
+    WorkerList,
+    card_entry,
+    compact_json,
+    render_list,
+    worker_row,
+)
+from gateway.fleet.registration import RoleNotServed, UrlNotAllowed
+from gateway.fleet.roster import models_of
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker, id_of
 from gateway.stores.base import ReadOnlyStore, StoreUnavailable
@@ -34,11 +44,12 @@ log = logging.getLogger(__name__)
 
 PATH = "/workers"
 ONE = "/workers/{key:path}"
+CARD = f"{ONE}/card"
 CORDON, UNCORDON, DRAIN = f"{ONE}/cordon", f"{ONE}/uncordon", f"{ONE}/drain"
 #: Older names of CORDON and UNCORDON.
 HOLD, OPEN = f"{ONE}/hold", f"{ONE}/open"
 ADD, LIST, REMOVE = "/add_worker", "/list_workers", "/remove_worker"
-PATHS = (PATH, ONE, CORDON, UNCORDON, HOLD, OPEN, DRAIN, ADD, LIST, REMOVE)
+PATHS = (PATH, ONE, CARD, CORDON, UNCORDON, HOLD, OPEN, DRAIN, ADD, LIST, REMOVE)
 
 _BODY: dict[str, Any] = {
     "requestBody": {"content": {"application/json": {"schema": {"type": "object", "required": ["url"]}}}}
@@ -49,9 +60,10 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "The call cannot be understood",
         403: "The URL may not be registered",
-        404: "There is no such worker",
+        404: "There is no such worker, or it does not serve the model",
         405: "The store is read-only: workers are registered elsewhere",
         413: "The body is too large",
+        422: "Workers of this role cannot be served",
         503: "The store cannot be reached",
     }.items()
 }
@@ -81,6 +93,14 @@ def workers_router(views: Views) -> APIRouter:
         router, PATH, listed.all, summary="All workers, their state and load", response_model=WorkerList
     )
     add_get_route(router, LIST, listed.urls, summary="URLs of all workers", response_model=Urls)
+    add_get_route(
+        router,
+        CARD,
+        listed.card,
+        summary="The card of a worker, or of one of its models: what is known of it, and from where",
+        response_model=CardEntry,
+        responses=_REFUSALS,
+    )
     add_get_route(
         router, ONE, listed.one, summary="One worker", response_model=WorkerEntry, responses=_REFUSALS
     )
@@ -137,6 +157,16 @@ class _Listing:
         except CallError as error:
             return error.reply()
 
+    async def card(self, request: Request, key: str, model: str | None = None) -> Response:
+        try:
+            worker = _worker_of(self._views.registration, request, key)
+            served = {name for info in worker.infos.values() for name in models_of(worker, info)}
+            if model is not None and model not in served:
+                raise CallError(404, "model_not_found", f"the worker does not serve {model[:300]!r}")
+            return _json(compact_json(card_entry(worker, model)))
+        except CallError as error:
+            return error.reply()
+
 
 class _Changes:
     """Handlers that change the fleet."""
@@ -148,7 +178,9 @@ class _Changes:
         async def work() -> Response:
             members = await call_fields(request)
             worker = await self._registration.add(parse_record(members))
-            note = "; api_key was not taken, see --worker-api-key" if members.get("api_key") else ""
+            note = "; api_key was not taken, see --worker-api-key" if members.pop("api_key", None) else ""
+            if names := ignored(members):
+                note += f"; not taken: {', '.join(names)[:500]}"
             status = 200 if request.url.path.endswith(ADD) else 202
             return _accepted(worker, f"worker registered{note}", status)
 
@@ -217,6 +249,8 @@ async def _with_error_replies(work: Callable[[], Awaitable[Response]]) -> Respon
         return error.reply()
     except UrlNotAllowed as error:
         return CallError(403, "url_not_allowed", str(error)).reply()
+    except RoleNotServed as error:
+        return CallError(422, "role_not_served", str(error)).reply()
     except ReadOnlyStore as error:
         return CallError(405, "read_only_store", str(error), {"allow": "GET, HEAD"}).reply()
     except StoreUnavailable as error:

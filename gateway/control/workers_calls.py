@@ -18,14 +18,17 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from gateway.cards import members as card_members
 from gateway.control.bodies import read_within
-from gateway.stores.record import WorkerRecord
+from gateway.stores.record import MEMBERS, WorkerRecord
 
 #: Largest body in bytes; a record is at most a third of it.
 BODY_LIMIT = 128 * 1024
 #: Names of other routers for members of a record.
-_ALIASES = {"model_id": "model"}
-_INTEGERS = ("bootstrap_port", "priority", "vocab_size")
+_ALIASES = {"model_id": "model", "tool_parser": "tool_call_parser"}
+_INTEGERS = ("bootstrap_port", "priority", *card_members.INTEGERS)
+#: Members of which a query has true or false.
+_SWITCHES = ("held", "cordoned", *card_members.SWITCHES)
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _ONE_SLASH = re.compile(r"(https?):/(?!/)")
 
@@ -81,6 +84,11 @@ def parse_record(members: Mapping[str, Any]) -> WorkerRecord:
         raise CallError(400, "invalid_worker", str(error)) from error
 
 
+def ignored(members: Mapping[str, Any]) -> list[str]:
+    """Return the names of the members that are no part of a record, but for those that are null."""
+    return sorted(name for name, value in members.items() if value is not None and name not in MEMBERS)
+
+
 def worker_keys(request: Request, key: str) -> list[str]:
     """Return the possible spellings of ``key``, the end of a path: an id or a URL, percent-encoded or not.
 
@@ -110,7 +118,7 @@ def _query(request: Request) -> dict[str, Any]:
     for name in _INTEGERS:
         if name in found and re.fullmatch(r"-?[0-9]{1,18}", found[name]):
             found[name] = int(found[name])
-    for name in ("held", "cordoned"):
+    for name in _SWITCHES:
         if name in found:
             found[name] = _BOOLEANS.get(found[name].lower(), found[name])
     found.pop("labels", None)  # labels are an object, which a query cannot hold

@@ -92,6 +92,27 @@ class WorkerEntry(_Shape):
     reported_load: ReportedLoad | None
     same_server_as: str | None
     offers: list[Offer]
+    card: dict[str, Any]
+    card_version: int
+    card_conflicts: list[str]
+
+
+class CardEntry(_Shape):
+    """The card of a worker, or of its ``model`` if one is named. docs/worker-cards.md describes its members.
+
+    ``version`` grows with each change. ``sources`` has who mentioned each member: registration, store,
+    engine, setting or default. ``conflicts`` are the members in which cards of workers of the model differ,
+    ``models`` the models of the worker with a card of their own.
+    """
+
+    worker_id: str
+    url: str
+    model: str | None
+    version: int
+    card: dict[str, Any]
+    sources: dict[str, str]
+    conflicts: list[str]
+    models: list[str]
 
 
 class WorkerList(_Shape):
@@ -142,6 +163,24 @@ def worker_row(
         else {"running": load.running, "waiting": load.waiting, "cache_usage": load.cache_usage},
         "same_server_as": None if worker.same_server_as is None else worker.same_server_as.url,
         "offers": offers,
+        "card": worker.card.document,
+        "card_version": worker.card.version,
+        "card_conflicts": worker.card_conflicts,
+    }
+
+
+def card_entry(worker: Worker, model: str | None = None) -> Row:
+    """Return the CardEntry of ``worker``, or of one of its models."""
+    card = worker.card.of_model(model)
+    return {
+        "worker_id": worker.id,
+        "url": worker.url,
+        "model": model,
+        "version": card.version,
+        "card": card.document,
+        "sources": card.sources,
+        "conflicts": worker.card_conflicts,
+        "models": list(worker.card.models),
     }
 
 
@@ -161,9 +200,9 @@ def _offer(name: str, info: WorkerInfo) -> Row:
         "version": info.version,
         "models": info.models,
         "adapters": info.adapters,
-        "context_length": info.context_length,
+        "context_length": info.card.context_length,
         "stream_mode": info.stream_mode,
-        "weight_version": info.weight_version,
+        "weight_version": info.card.weight_version,
     }
 
 

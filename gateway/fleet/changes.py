@@ -23,6 +23,7 @@ class ChangeKind(StrEnum):
     JOINED = "joined"
     LEFT = "left"
     STATE = "state"
+    CARD = "card"
 
 
 @dataclass(frozen=True, slots=True)

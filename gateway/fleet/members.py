@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from gateway.fleet.card import CardSource
 from gateway.fleet.cordons import DISMISSED, Cordons
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
@@ -41,7 +42,7 @@ class FleetMembership:
         if record.identity in self._pinned:
             return log.warning("worker %s is another spelling of one that is given already", record.url)
         self._pinned.add(record.identity)
-        self._add(record)
+        self._add(record, CardSource.REGISTRATION)
 
     def is_pinned(self, url: str) -> bool:
         return identity_of(url) in self._pinned
@@ -51,16 +52,17 @@ class FleetMembership:
         for worker in self._fleet.workers:
             self._health.watch(worker)
 
-    def admit(self, record: WorkerRecord) -> Worker:
+    def admit(self, record: WorkerRecord, source: CardSource = CardSource.REGISTRATION) -> Worker:
         """Add a worker, or change what is registered of it; an equal record changes nothing.
 
-        A worker that was dead or draining is probed at once.
+        ``source`` is where the record comes from. A worker that was dead or draining is probed at once.
         """
         worker = self._fleet.at(record.url)
         if worker is None:
-            worker = self._add(record)
+            worker = self._add(record, source)
         else:
-            known, worker.record = worker.record, record
+            known = worker.record
+            self._fleet.replace_record(worker, record, source)
             if record.cordoned and not known.cordoned:
                 self._fleet.cordon(worker, CordonSource.OWNER)
             elif known.cordoned and not record.cordoned:
@@ -86,7 +88,7 @@ class FleetMembership:
         """Admit a record of a store, unless it is known already."""
         worker = self._fleet.at(record.url)
         if worker is None or worker.record != record or worker.state is WorkerState.DRAINING:
-            self.admit(record)
+            self.admit(record, CardSource.STORE)
 
     def on_record_removed(self, url: str) -> None:
         """Drain a worker that a store has no record of any more, unless it is pinned.
@@ -111,9 +113,10 @@ class FleetMembership:
         self._cordons.remove_all(url)
         return worker is not None
 
-    def _add(self, record: WorkerRecord) -> Worker:
+    def _add(self, record: WorkerRecord, source: CardSource) -> Worker:
         self._cordons.on_worker_added(record)
         worker = Worker(Address.parse(record.url), authorization=self._authorization, record=record)
+        worker.record_source = source
         self._fleet.add(worker)
         if record.cordoned:
             self._fleet.cordon(worker, CordonSource.OWNER)

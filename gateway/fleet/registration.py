@@ -16,12 +16,26 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
 from gateway.fleet.worker import Worker
 from gateway.stores.base import Store
-from gateway.stores.record import WorkerRecord, is_text
+from gateway.stores.record import REGULAR, WorkerRecord, is_text
 from gateway.upstream.url_patterns import UrlPattern, permitted
 
 
 class UrlNotAllowed(Exception):
     """The URL matches no pattern of --allow-worker-url."""
+
+
+class RoleNotServed(Exception):
+    """Workers of this role get no requests here, so that one would never be ready."""
+
+
+def check_role(record: WorkerRecord) -> None:
+    """Raise RoleNotServed if requests cannot be sent to such a worker."""
+    if record.worker_type != REGULAR:
+        raise RoleNotServed(
+            f"worker_type {record.worker_type} cannot be served yet: each request goes to one worker, which"
+            f" runs its prompt and generates; register it where the pair is formed, or as {REGULAR} if it"
+            " serves whole requests"
+        )
 
 
 class Registration:
@@ -59,10 +73,11 @@ class Registration:
     async def add(self, record: WorkerRecord) -> Worker:
         """Register a worker, or replace its record, which keeps the spelling of its URL.
 
-        Raises UrlNotAllowed, which depends on the spelling that is given now.
+        Raises UrlNotAllowed, which depends on the spelling that is given now, and RoleNotServed.
         """
         if not permitted(record.url, self._allowed):
             raise UrlNotAllowed(f"{record.url!r} is not among the URLs that may be registered here")
+        check_role(record)
         if DISMISSED in self._cordons.of(record.url):
             await self._cordons.write({(record.url, DISMISSED): False})
         if (known := self._fleet.at(record.url)) is not None:

@@ -14,6 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from gateway.errors import NoWorker, Overloaded
+from gateway.fleet.card import CardBuilder, CardSource, recorded
+from gateway.fleet.card_conflicts import CardConflicts
 from gateway.fleet.changes import ChangeKind, Changes, Followers
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
@@ -21,12 +23,14 @@ from gateway.fleet.same_server import SameServers
 from gateway.fleet.states import REASON_UPDATES, TRANSITIONS, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
 from gateway.fleet.worker import FOREVER, Vitals, Worker
+from gateway.formats.contract import UNKNOWN_LENGTH
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.limits import DEFAULT_HEAD, HeadLimits
 from gateway.loop.unreachable_peers import UnreachablePeers
 from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
+from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import identity_of
 from gateway.upstream.pool import Pool
 from gateway.upstream.read_buffer import READ_SIZE
@@ -59,7 +63,7 @@ class Fleet:
     ``on_death`` is called with URL and ``incarnation`` of each worker that is found dead. A worker below
     ``min_weight_version`` is cordoned. A worker has at most ``most_in_flight`` leases at once; None: any
     number. ``head`` limits the heads of its replies. ``affinity`` picks the worker of a request with a key.
-    ``via`` marks every request to a worker.
+    ``via`` marks every request to a worker. ``cards`` makes the cards of workers.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a whole fleet
@@ -75,6 +79,7 @@ class Fleet:
         affinity: RendezvousAffinity | None = None,
         metrics: FleetMetrics | None = None,
         via: Via | None = None,
+        cards: CardBuilder | None = None,
     ) -> None:
         #: For all writes to workers and to clients.
         self.write_batch = WriteBatch()
@@ -99,6 +104,8 @@ class Fleet:
         self._ids: dict[str, Worker] = {}
         self._rosters: dict[str, Roster] = {}
         self._same_servers = SameServers()
+        self._cards = cards or CardBuilder()
+        self._card_conflicts = CardConflicts()
         self._followers = Followers()
         self._on_release: Callable[[], None] | None = None
 
@@ -128,6 +135,7 @@ class Fleet:
             self.apply_event(old, WorkerEvent.DRAIN, "replaced")
             self._leave(old)
         self._connect(worker)
+        self._update_card(worker)
         self._workers[worker.identity] = self._ids[worker.id] = worker
         self._rosters.clear()
         self._same_servers.note(worker)
@@ -177,6 +185,7 @@ class Fleet:
             self.apply_event(worker, WorkerEvent.LEAVE)
             worker.pool.close()
             self._same_servers.forget(worker)
+            self._card_conflicts.forget(worker)
             self._followers.notify(ChangeKind.LEFT, worker)
 
     # -- states
@@ -226,16 +235,33 @@ class Fleet:
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
         """Note what the probes of ``worker`` found, by format."""
         first = not worker.infos
-        if infos != worker.infos:
-            self._rosters.clear()
+        changed = infos != worker.infos
         worker.infos = infos
-        worker.vocab_size = worker.record.vocab_size or next(
-            (info.vocab_size for info in infos.values() if info.vocab_size is not None), None
-        )
+        if changed:
+            self._rosters.clear()
+            self._update_card(worker)
         self._same_servers.note(worker)
         if first:
             self._log_same_server(worker)
         self._check_weights(worker, first=first)
+
+    def replace_record(self, worker: Worker, record: WorkerRecord, source: CardSource) -> None:
+        """Note what is registered of ``worker`` now, and by whom."""
+        worker.record, worker.record_source = record, source
+        self._update_card(worker)
+
+    def _update_card(self, worker: Worker) -> None:
+        """Make the card of ``worker`` anew, as one of its sources may say something else."""
+        of_record = worker.record_source, recorded(worker.record, worker.address.rank)
+        card = self._cards.build(worker.card, of_record, worker.infos)
+        if card is worker.card:
+            return
+        worker.card = card
+        worker.vocab_size = card.values.vocab_size
+        if self._workers.get(worker.identity) is worker:
+            self._rosters.clear()
+            self._card_conflicts.note(worker)
+            self._followers.notify(ChangeKind.CARD, worker)
 
     def _log_same_server(self, worker: Worker) -> None:
         others = [other.url for other in worker.other_entries if other.infos]
@@ -310,12 +336,17 @@ class Fleet:
         model: str | None,
         excluding: Collection[Worker] = (),
         key: str | None = None,
+        longest: tuple[int, int] = UNKNOWN_LENGTH,
     ) -> Worker:
         """Pick a worker, by affinity to ``key`` or else by the policy, and lease it until ``release``.
 
-        Raises NoWorker, Overloaded (no worker has a free slot), and what ``eligible`` raises.
+        It has room for a request that is as long as ``longest``. Raises NoWorker, Overloaded (no worker has
+        a free slot), and what ``eligible`` and ``without_room`` raise.
         """
-        workers = self.eligible(capability, model, excluding)
+        roster = self._roster(capability)
+        if longest[1] > roster.smallest_limit:
+            excluding = {*excluding, *roster.without_room(model, longest)}
+        workers = candidates(roster.of_model(model), excluding)
         if not workers:
             raise NoWorker("no worker is available at the moment; please try again")
         full = self._without_slot(workers)
@@ -324,7 +355,7 @@ class Fleet:
             if not workers:
                 raise Overloaded("all workers are busy at the moment; please try again")
         if key is not None:
-            members = self._roster(capability).members_of(model)
+            members = roster.members_of(model)
             worker, placement = self._affinity.assign(key, workers, members, full)
             self._metrics.key_assigned(placement)
         else:
@@ -345,6 +376,15 @@ class Fleet:
         several and none was named).
         """
         return candidates(self._roster(capability).of_model(model), excluding)
+
+    def without_room(
+        self, capability: str, model: str | None, longest: tuple[int, int]
+    ) -> Collection[Worker]:
+        """Return the workers that are too small for a request of this length, usable now or not.
+
+        Raises what ``Roster.without_room`` raises.
+        """
+        return self._roster(capability).without_room(model, longest)
 
     def model_for(self, capability: str, model: str | None) -> str | None:
         """Return the model that requests for ``model`` (None: for any) will get; None: it is not known."""

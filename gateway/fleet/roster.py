@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
-from gateway.errors import InvalidRequest, UnknownModel
-from gateway.fleet.states import USABLE
+from gateway.cards.token_budget import MOST_TOKENS
+from gateway.errors import ContextLength, InvalidRequest, TooLong, UnknownModel
+from gateway.fleet.states import USABLE, WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.worker_contract import WorkerInfo
+
+_smallest_limit = attrgetter("card.smallest_limit")
 
 #: Workers by state, best first: any of the first group is used before any of the next. No group is empty.
 Tiers = tuple[tuple[Worker, ...], ...]
@@ -31,6 +35,8 @@ class Roster:
     members_by_model: Mapping[str, Sequence[Worker]] = field(default_factory=dict)
     #: True if the members have several base models, so that a request has to name one.
     mixed: bool = False
+    #: The smallest limit of a token budget: a request that is no longer need not be compared with any.
+    smallest_limit: int = MOST_TOKENS
 
     @property
     def workers(self) -> Sequence[Worker]:
@@ -60,6 +66,29 @@ class Roster:
     def members_of(self, model: str | None) -> Sequence[Worker]:
         """Return the workers of ``of_model``, and those that would be among them if they were usable."""
         return self.members if model is None else self.members_by_model.get(model, self.members)
+
+    def without_room(self, model: str | None, longest: tuple[int, int]) -> Collection[Worker]:
+        """Return the members for ``model`` that may not be sent a request of this length (see ``longest`` of
+        gateway.formats.contract.Projection).
+
+        Raises ContextLength if there are no others, and what ``of_model`` raises.
+        """
+        if longest[1] <= self.smallest_limit:
+            return ()
+        self.of_model(model)
+        prompt, reply = longest[0], longest[1] - longest[0]
+        small: list[Worker] = []
+        limit, others = 0, False
+        for worker in self.members_of(model):
+            budget = worker.card.of_model(model).values.token_budget
+            if budget is not None and budget.refuses(prompt, reply):
+                small.append(worker)
+                limit = max(limit, budget.combined_limit)
+            else:
+                others = others or worker.state is not WorkerState.DRAINING
+        if small and not others:
+            raise ContextLength.of(TooLong(limit, prompt, reply))
+        return small
 
 
 def candidates(tiers: Tiers, excluding: Collection[Worker]) -> Sequence[Worker]:
@@ -94,6 +123,7 @@ def roster_of(capability: str, workers: Iterable[Worker]) -> Roster:
         members=members,
         members_by_model=known,
         mixed=len(bases) > 1,
+        smallest_limit=min(map(_smallest_limit, members), default=MOST_TOKENS),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import NAMESPACE_URL, uuid5
 
+from gateway.fleet.card import Card, CardSource
 from gateway.fleet.quotas import Quotas
 from gateway.fleet.replies import ReplyHistory
 from gateway.fleet.states import USABLE, CordonSource, WorkerState
@@ -108,6 +109,8 @@ class Worker:
         "address",
         "allowed_weights",
         "authorization",
+        "card",
+        "card_conflicts",
         "cordons",
         "id",
         "identity",
@@ -123,6 +126,7 @@ class Worker:
         "quotas",
         "reason",
         "record",
+        "record_source",
         "reported",
         "same_server_as",
         "seed",
@@ -150,6 +154,11 @@ class Worker:
         self.quotas: Quotas  # likewise
         #: The header lines of every request to it (gateway.upstream.encode); the fleet adds its ``Via``.
         self.own_lines = b"host: %b\r\n" % address.authority
+        #: Who wrote the record: one who registered the worker here, or another one into the store.
+        self.record_source = CardSource.REGISTRATION
+        #: What is known of it; and the members in which the cards of workers of its model differ.
+        self.card = Card()
+        self.card_conflicts: Sequence[str] = ()
         self.authorization = authorization
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
@@ -201,7 +210,9 @@ class Worker:
     @property
     def weight_version(self) -> str | None:
         """The weight version that one of its formats reports."""
-        return next((info.weight_version for info in self.infos.values() if info.weight_version), None)
+        return next(
+            (info.card.weight_version for info in self.infos.values() if info.card.weight_version), None
+        )
 
     @property
     def reports_paused(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from gateway.cards.values import NOTHING, CardValues
 from gateway.errors import InvalidRequest
 from gateway.formats.contract import Format, Ids, R, UpstreamRequest, WorkerView
 from gateway.formats.optional import (
@@ -34,8 +35,17 @@ class BaseFormat(Format[R], WorkerContract):
     routes: Routes = Routes()
     #: Settings of the gateway that are options of this format: field name to the name for ``configured``.
     settings: Mapping[str, str] = MappingProxyType({})
+    #: The setting of the gateway that switches the endpoints of this format on and off; None: there is none.
+    enabled_by: str | None = None
+    #: What the card of a worker says where neither its registration nor the worker itself says it.
+    card_defaults: CardValues = NOTHING
+    #: Like ``probes``, but sent only to a worker that ``identify`` has recognised, which is then called again
+    #: with their answers, too: requests that are not harmless everywhere.
+    details: Sequence[ProbeRequest] = ()
     #: Cheap requests for a worker's load; the first that is answered is used from then on.
     loads: Sequence[ProbeRequest] = ()
+    #: Where engines serve metrics for Prometheus.
+    metrics: str = "/metrics"
 
     def configured(self, options: Mapping[str, str]) -> BaseFormat[R]:
         """Return this format with its own options, by name.

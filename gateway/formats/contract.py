@@ -30,6 +30,8 @@ R = TypeVar("R")
 
 #: Separates capabilities of which a worker must offer at least one.
 ANY_OF = "|"
+#: ``Projection.longest`` of a request that is not compared with a token budget.
+UNKNOWN_LENGTH = (0, 0)
 
 
 class Ids(NamedTuple):
@@ -61,6 +63,8 @@ class Projection(NamedTuple):
     none. ``model`` is None if the body names none. ``samples`` is the number of replies (prompts times n).
     ``hints`` computes what only a routing policy may need, at each call. ``resource`` is the id of something
     that one worker created and only that one has, such as a response; None: it refers to nothing.
+    ``longest`` is about the prompt that is longest with its reply: the number of its token ids, and of both
+    together, with at least one for the reply; zeros if that is not known exactly (text, embeddings, media).
 
     A tuple, because one is made per request and no other immutable record is made faster.
     """
@@ -76,6 +80,7 @@ class Projection(NamedTuple):
     hints: Callable[[], Hints] = Hints
     id_cuts: Sequence[tuple[int, int]] | None = None
     resource: str | None = None
+    longest: tuple[int, int] = UNKNOWN_LENGTH
 
 
 class WorkerView(Protocol):

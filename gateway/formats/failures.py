@@ -1,12 +1,12 @@
 """Parts of error replies that all formats share.
 
-Owns: the head of an error reply, the name of the parameter at fault, the end of a failed stream. Must never
-enter: the body of an error, which is the dialect's.
+Owns: the head of an error reply, the name of the parameter at fault, the numbers of a request that is too
+long, the end of a failed stream. Must never enter: the words of an error, which are the dialect's.
 """
 
 from __future__ import annotations
 
-from gateway.errors import GatewayError, InvalidRequest, UnknownModel
+from gateway.errors import ContextLength, GatewayError, InvalidRequest, TooLong, UnknownModel
 from gateway.formats.contract import ErrorReply
 
 
@@ -21,6 +21,19 @@ def error_reply(error: GatewayError, document: bytes) -> ErrorReply:
 def error_event(document: bytes) -> bytes:
     """Return an event with the JSON ``document``, which is one line, and the end of the stream."""
     return b"data: %b\n\ndata: [DONE]\n\n" % document
+
+
+def too_long(error: GatewayError) -> TooLong | None:
+    """Return the numbers of a request that is too long, None for any other error."""
+    return error.numbers if isinstance(error, ContextLength) else None
+
+
+def machine_members(error: GatewayError) -> dict[str, str | int]:
+    """Return the members by which a program recognises a request that is too long; {} for any other error."""
+    numbers = too_long(error)
+    if numbers is None:
+        return {}
+    return {"kind": error.code, "limit": numbers.limit, "actual": numbers.actual}
 
 
 def param_of(error: GatewayError) -> str | None:

@@ -13,6 +13,7 @@ from importlib import metadata
 from types import MappingProxyType
 from typing import Any
 
+from gateway.cards.values import CardValues
 from gateway.formats.base import AnyFormat, BaseFormat
 from gateway.formats.contract import Format
 from gateway.formats.optional import JoinsStreams, ReleasesBody, Stepwise
@@ -199,12 +200,30 @@ def _settings_fault(value: Any) -> str | None:
     return None if all(isinstance(name, str) for name in names) else "is not a mapping of names to names"
 
 
+def _enabled_by_fault(value: Any) -> str | None:
+    return None if value is None or isinstance(value, str) else f"{value!r} is not the name of a setting"
+
+
+def _card_fault(value: Any) -> str | None:
+    return None if isinstance(value, CardValues) else f"{value!r} is not a CardValues"
+
+
+def _metrics_fault(value: Any) -> str | None:
+    if isinstance(value, str) and value.startswith("/"):
+        return None
+    return f"{value!r} is not a path that starts with a slash"
+
+
 _ATTRIBUTE_CHECKS: Mapping[str, Callable[[Any], str | None]] = {
     "name": _name_fault,
     "capability": _capability_fault,
     "probes": _probes_fault,
     "health": _probe_fault,
+    "details": _loads_fault,
     "loads": _loads_fault,
+    "metrics": _metrics_fault,
     "routes": _routes_fault,
     "settings": _settings_fault,
+    "enabled_by": _enabled_by_fault,
+    "card_defaults": _card_fault,
 }

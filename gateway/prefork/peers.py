@@ -60,12 +60,15 @@ class PeerAnswers:
 class Peers(asyncio.Protocol):
     """The other processes, as this one sees them.
 
-    ``ids`` are the clients' ids that they have in flight. ``replacement``: this process replaces one that
-    exited.
+    ``ids`` are the clients' ids that they have in flight. ``first``: this process does what one of them does
+    for all. ``replacement``: this process replaces one that exited.
     """
 
-    def __init__(self, channel: socket.socket, ids: ProcessIds, *, replacement: bool = False) -> None:
+    def __init__(
+        self, channel: socket.socket, ids: ProcessIds, *, first: bool = False, replacement: bool = False
+    ) -> None:
         self.ids = ids
+        self.first = first
         self.replacement = replacement
         self.supervisor = os.getppid()
         self.process = os.getpid()

@@ -161,7 +161,7 @@ def _serve(  # noqa: PLR0913 - what the processes share, and what is this one's
         lock=locks.of(STANDARD_ERROR),
         process=os.getpid(),
     ) as logs:
-        peers = Peers(channel, shared.ids.of(number), replacement=replacement)
+        peers = Peers(channel, shared.ids.of(number), first=number == 0, replacement=replacement)
         app = create_app(settings, peers=peers, lock=locks.of(STANDARD_OUTPUT), via=shared.via)
         logs.rate_limit.on_dropped(partial(app.limit_reached, "log_lines"))
         grace = settings.graceful_shutdown_timeout_secs

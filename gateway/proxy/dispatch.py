@@ -125,10 +125,11 @@ async def _lease(live: LiveExchange, tried: _Tried) -> Worker:
             refusal = error
         # Not in the except blocks: compiled code keeps that exception current during the wait.
         if refusal is not None:
+            # It may have to wait again: the worker that joined meanwhile may be too small for it.
             await live.wait_for_worker(tried.excluded)
-            return live.lease(tried.excluded)
-        looked = True
-        await in_task(live.services.health.look_again(), _ignore)
+        else:
+            looked = True
+            await in_task(live.services.health.look_again(), _ignore)
 
 
 def _ignore(nothing: None) -> None:

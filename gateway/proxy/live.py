@@ -150,14 +150,15 @@ class LiveExchange:
         Raises the errors of Fleet.lease, and Overloaded while other requests are queued for such a worker.
         """
         record, queue, fleet = self.record, self.services.queue, self.services.fleet
-        capability, model = self.format.capability, self.projection.model
+        capability, model, longest = self.format.capability, self.projection.model, self.projection.longest
         if queue.waiting and not self._queued_until and queue.has_earlier(capability, model):
+            fleet.without_room(capability, model, longest)  # what no worker takes need not wait for that
             raise Overloaded("other requests are queued for a worker; please try again")
         creator = None
         if self.projection.resource is not None:
             creator = self.services.resources.creator(self.projection.resource, time.monotonic())
         if creator is None:
-            worker = fleet.lease(capability, model, tried, self.routing_key)
+            worker = fleet.lease(capability, model, tried, self.routing_key, longest)
         else:
             # No other worker has it. Its model need not be named, as it is that of its creator.
             others = tried.keys() | set(fleet.usable(capability)) - {creator}
@@ -180,10 +181,12 @@ class LiveExchange:
         queue = self.services.queue
         if not self._queued_until:
             self._queued_until = queue.deadline()
-        wanted = (self.format.capability, self.projection.model)
+        wanted = capability, model = self.format.capability, self.projection.model
         if self.record.model is None:  # it may end while it is queued, and is counted then
             self.record.model = self.services.fleet.model_for(*wanted)
-        await queue.wait(wanted, tried, size=len(self.body), until=self._queued_until)
+        small = self.services.fleet.without_room(capability, model, self.projection.longest)
+        excluding = {**tried, **{worker: worker.incarnation for worker in small}} if small else tried
+        await queue.wait(wanted, excluding, size=len(self.body), until=self._queued_until)
         for worker in tried.keys() - excluded(tried):
             del tried[worker]
 

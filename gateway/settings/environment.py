@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 #: Variables of Dynamo's frontend that have no effect here. The user is warned, unless it is a setting here,
 #: too.
 _UNSUPPORTED = re.compile(
-    r"DYN_(SGLANG_ENABLE_GENERATE|VLLM_ENABLE_INFERENCE_V1_GENERATE|HTTP_BACKEND_STREAM_TIMEOUT_SECS"
+    r"DYN_(ENABLE_STRUCTURAL_TAG|HTTP_BACKEND_STREAM_TIMEOUT_SECS"
     r"|HTTP_PRE_COMMIT_ERROR_PEEK_MS|DISABLE_FRONTEND_\w+|METADATA_HEADER"
     r"|MIGRATION_\w+|ACTIVE_\w+_THRESHOLD\w*"
     r"|REQUEST_TRACE\w*|STRUCTURAL_TAG\w*|HISTOGRAM_DYN_METRICS_\w+|ROUTER_\w+"

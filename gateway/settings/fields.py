@@ -31,6 +31,16 @@ class Placeholder:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class MayStandAlone:
+    """The value of a flag that is given without one, as metadata of the value's type.
+
+    An empty text is then no absent value but a bad one, in a variable as well.
+    """
+
+    value: str
+
+
 class SettingsError(Exception):
     """A bad value. The message is one line and names the variable or flag it came from."""
 
@@ -68,6 +78,11 @@ def placeholder_of(field: FieldInfo) -> str | None:
     return next((item.text for item in field.metadata if isinstance(item, Placeholder)), None)
 
 
+def value_alone_of(field: FieldInfo) -> str | None:
+    """Return the value of the field's flag if it is given without one; None: it cannot be."""
+    return next((item.value for item in field.metadata if isinstance(item, MayStandAlone)), None)
+
+
 def _extra(field: FieldInfo) -> dict[str, Any]:
     extra = field.json_schema_extra
     assert isinstance(extra, dict), "every field is made by setting()"
@@ -80,11 +95,12 @@ def flag_of(name: str) -> str:
 
 
 class _Variables(PydanticBaseSettingsSource):
-    """The environment as a source of values; an empty variable counts as unset."""
+    """The environment as a source of values; an empty variable counts as unset, unless it is a bad value."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         found = environment.variables()
-        given = [variable for variable in variables_of(field) if found.get(variable)]
+        unset = ("", None) if value_alone_of(field) is None else (None,)
+        given = [variable for variable in variables_of(field) if found.get(variable) not in unset]
         if len(given) > 1:
             raise SettingsError(f"{', '.join(given)}: two names of one setting; set only one of them")
         return found[given[0]] if given else None, field_name, False

@@ -6,11 +6,12 @@ Owns: rules between sections, and the error line for bad values. Must never ente
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 
 from gateway.settings import environment
+from gateway.settings.cards import Cards
 from gateway.settings.fields import Section, SettingsError, flag_of, variable_of, variables_of
 from gateway.settings.keys import Keys
 from gateway.settings.kubernetes import Kubernetes
@@ -23,9 +24,11 @@ from gateway.settings.requests import Requests
 from gateway.settings.stores import Stores
 from gateway.settings.workers import Workers
 
+S = TypeVar("S", bound=Section)
+
 
 # In reverse order, because pydantic lists the fields of the last base class first.
-class Settings(Metrics, Logs, Paths, Requests, Limits, Keys, Listening, Kubernetes, Stores, Workers):
+class Settings(Metrics, Logs, Paths, Requests, Limits, Keys, Listening, Kubernetes, Stores, Cards, Workers):
     """All settings, in the order of their documentation."""
 
     #: The fields whose value was given by a flag.
@@ -90,11 +93,16 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
 
     Raise SettingsError.
     """
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    settings = load_section(Settings, flags or {})
+    settings._flags = frozenset(name for name, value in (flags or {}).items() if value is not None)
+    return settings
+
+
+def load_section(section: type[S], flags: Mapping[str, Any]) -> S:
+    """Load one section, for a command that has no others, in the same way. Raise SettingsError."""
+    given = {name: value for name, value in flags.items() if value is not None}
     try:
-        settings = Settings(**given)
-        settings._flags = frozenset(given)
-        return settings
+        return section(**given)
     except ValidationError as error:
         raise SettingsError("; ".join(_error_texts(error, given))) from None
 

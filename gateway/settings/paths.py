@@ -23,6 +23,25 @@ class Paths(Section):
         "DYN_HTTP_SVC_VLLM_GENERATE_PATH", "/inference/v1/generate", "Path of the vLLM generate endpoint"
     )
 
+    sglang_enable_generate: bool = setting(
+        "DYN_SGLANG_ENABLE_GENERATE",
+        True,
+        "Serve the endpoints of the SGLang format; off: they are a 404, its other routes are served",
+    )
+    vllm_enable_inference_v1_generate: bool = setting(
+        "DYN_VLLM_ENABLE_INFERENCE_V1_GENERATE",
+        True,
+        "Serve the endpoints of the vLLM format; off: they are a 404, its other routes are served",
+    )
+
+    @property
+    def generate_switches(self) -> Mapping[str, bool]:
+        """Whether the endpoints of a format are served, by the field that says so."""
+        return {
+            "sglang_enable_generate": self.sglang_enable_generate,
+            "vllm_enable_inference_v1_generate": self.vllm_enable_inference_v1_generate,
+        }
+
     @property
     def generate_path(self) -> str:
         """Path of the endpoint whose format ``generate_format`` names."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateway.cards.structural_tag import OFF, StructuralTag
+
 SGLANG = "sglang"
 VLLM = "vllm"
-KINDS = (SGLANG, VLLM)
 #: The ways to break a connection.
 CUTS = ("fin", "rst", "chunk")
 
@@ -73,8 +74,18 @@ class SimConfig:
     incremental_streaming_output: bool = _option(
         False, "SGLang: stream events hold what is new, not all so far"
     )
+    reasoning_parser: str | None = _option(None, "reasoning parser that it reports")
+    allow_auto_truncate: bool = _option(
+        False, "SGLang: shorten what is longer than the context instead of refusing it"
+    )
+    server_info_without: str = _option(
+        "", "SGLang: members that /server_info does not have, as on other releases; separate by commas"
+    )
     enable_metrics: bool = _option(False, "SGLang: serve /metrics and add timings to meta_info")
     enable_lora: bool = _option(False, "allow LoRA adapters to be loaded and used")
+    dyn_structural_tag: StructuralTag = _option(
+        OFF, "structural-tag policy that it reports: true, false or a JSON object; also DYN_STRUCTURAL_TAG"
+    )
     fast_health: bool = _option(False, "SGLang: /health answers at once, not after the 1 s of a real engine")
     unary_disconnect_poll: float = _option(
         4.0, "SGLang: seconds between looks for a client gone from a unary call"

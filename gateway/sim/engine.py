@@ -1,4 +1,4 @@
-"""The base class of both simulated engines: routes, API keys, scripted answers, the log.
+"""The base class of the simulated engines: routes, API keys, scripted answers, the log.
 
 Owns: which handler answers which request. Must never enter: the shape of any engine's reply.
 """
@@ -231,6 +231,14 @@ class Engine:
         stats["running"] = len(self.scheduler.running)
         stats["waiting"] = self.scheduler.queued
         exchange.send(200, encode(stats))
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A kind of engine: the path of its generate route, and how to make one."""
+
+    path: str
+    make: Callable[[SimConfig, RequestLog], Engine]
 
 
 def wall_clock() -> float:

@@ -11,22 +11,20 @@ import ssl
 from collections.abc import Callable
 from types import TracebackType
 
-from gateway.sim.config import KINDS, SGLANG, VLLM, SimConfig
+from gateway.sim.config import SimConfig
+from gateway.sim.dialects import DIALECTS
 from gateway.sim.engine import Engine
 from gateway.sim.http1 import HttpServer
 from gateway.sim.request_log import AbortCall, Arrival, Milestone, RequestLog
 from gateway.sim.script import Script
-from gateway.sim.sglang.engine import SglangEngine
-from gateway.sim.vllm.engine import VllmEngine
 
 _BACKLOG = 4096
-_GENERATE = {SGLANG: "/generate", VLLM: "/inference/v1/generate"}
 
 
 class SimServer:
     """One simulated engine on a socket of this process. Use it as an async context manager.
 
-    ``kind`` is ``sglang`` or ``vllm``; with ``tls`` it speaks https; ``make_log`` creates its log, given how
+    ``kind`` is one of DIALECTS; with ``tls`` it speaks https; ``make_log`` creates its log, given how
     many requests to remember. ``exit_code`` is set when the engine has ended by itself: after ``terminate``,
     or because of an input that crashes the real engine.
     """
@@ -39,8 +37,8 @@ class SimServer:
         tls: ssl.SSLContext | None = None,
         make_log: Callable[[int], RequestLog] = RequestLog,
     ) -> None:
-        if kind not in KINDS:
-            raise ValueError(f"{kind!r} is not one of {', '.join(KINDS)}")
+        if kind not in DIALECTS:
+            raise ValueError(f"{kind!r} is not one of {', '.join(DIALECTS)}")
         self.kind = kind
         self.config = config or SimConfig()
         self._tls = tls
@@ -69,7 +67,7 @@ class SimServer:
         """Listen. After ``stop`` or ``kill`` a new engine starts on the same port, with an empty log."""
         self.exit_code = None
         log = self._make_log(self.config.log_limit)
-        engine = SglangEngine(self.config, log) if self.kind == SGLANG else VllmEngine(self.config, log)
+        engine = DIALECTS[self.kind].make(self.config, log)
         engine.on_exit = self._exit
         engine.on_stop_listening = self._close_listener
         self._engine = engine
@@ -127,7 +125,7 @@ class SimServer:
     @property
     def generate_url(self) -> str:
         """The URL of the engine's generate route."""
-        return self.url + _GENERATE[self.kind]
+        return self.url + DIALECTS[self.kind].path
 
     @property
     def request_log(self) -> RequestLog:
@@ -214,7 +212,7 @@ class SimServer:
         ``path`` is the route they are for, by default the engine's generate route. Requests after the last
         script are answered as usual.
         """
-        route = (path or _GENERATE[self.kind]).encode()
+        route = (path or DIALECTS[self.kind].path).encode()
         self.engine.scripts_for(route).extend(scripts * times)
 
     # Shutdown.

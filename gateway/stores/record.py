@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+from gateway.cards.members import NAMES, read, write
+from gateway.cards.values import NOTHING, CardValues
 from gateway.upstream.address import Address, identity_of
 
-WORKER_TYPES = ("regular", "prefill", "decode")
+#: The role of a worker that runs prompts and generates.
+REGULAR = "regular"
+WORKER_TYPES = (REGULAR, "prefill", "decode", "encode")
 #: The most characters of a URL and of any other text, and the largest number of labels.
 URL_LIMIT, TEXT_LIMIT, LABELS_LIMIT = 2048, 256, 64
 #: The largest absolute value of a priority.
 PRIORITY_LIMIT = 1 << 31
-#: The largest vocabulary: ids are 32-bit integers in engines.
-VOCABULARY_LIMIT = 1 << 31
 #: The label that distinguishes successive engines at one URL, if the writer of the record knows it.
 INCARNATION = "kubernetes/uid"
 #: The name of ``WorkerRecord.cordoned`` in JSON; ``cordoned`` is read as well.
@@ -32,19 +34,19 @@ class WorkerRecord:
 
     ``url`` is as it was given; other spellings of it name the same worker (``identity``). ``format`` is its
     format, None: its probes find out. A worker that is ``cordoned`` is so from the moment it is added; the
-    JSON of a record calls that ``held``, as older gateways do. ``bootstrap_port``, ``priority`` and
-    ``labels`` are stored and shown only. ``vocab_size`` is the number of tokens of its model.
+    JSON of a record calls that ``held``, as older gateways do. ``card`` is what it says for the worker's
+    card; in JSON its members are beside the others. ``priority`` and ``labels`` are stored and shown only.
     """
 
     url: str
     format: str | None = None
     model: str | None = None
-    worker_type: str = "regular"
+    worker_type: str = REGULAR
     bootstrap_port: int | None = None
     priority: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     cordoned: bool = False
-    vocab_size: int | None = None
+    card: CardValues = field(default=NOTHING, hash=False)
 
     def __post_init__(self) -> None:
         _text("url", self.url, URL_LIMIT)
@@ -56,7 +58,6 @@ class WorkerRecord:
             raise ValueError(f"worker_type must be one of {', '.join(WORKER_TYPES)}")
         _number("bootstrap_port", self.bootstrap_port, 1, 65535)
         _number("priority", self.priority, -PRIORITY_LIMIT, PRIORITY_LIMIT)
-        _number("vocab_size", self.vocab_size, 1, VOCABULARY_LIMIT)
         _labels(self.labels)
         object.__setattr__(self, "labels", dict(self.labels))  # a copy that nobody else can change
         if not isinstance(self.cordoned, bool):
@@ -84,9 +85,11 @@ class WorkerRecord:
         """
         if members.get("url") is None:
             raise ValueError("url is missing")
-        known = {each.name: each.name for each in fields(cls)} | {_CORDONED: "cordoned"}
+        known = {each.name: each.name for each in fields(cls) if each.name != "card"} | {
+            _CORDONED: "cordoned"
+        }
         given = {known[name]: value for name, value in members.items() if name in known and value is not None}
-        return cls(**given)
+        return cls(**given, card=read(members))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> WorkerRecord:
@@ -102,10 +105,15 @@ class WorkerRecord:
     def to_json(self) -> str:
         """Return one JSON object on one line, without the members that have their default."""
         defaults: dict[str, Any] = {each.name: each.default for each in fields(self)} | {"labels": {}}
-        members = {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        members = {name: value for name in defaults if (value := getattr(self, name)) != defaults[name]}
         if members.pop("cordoned", False):
             members[_CORDONED] = True
-        return json.dumps(members)
+        members.pop("card", None)
+        return json.dumps(members | write(self.card))
+
+
+#: The names that a record may have in JSON.
+MEMBERS = {each.name for each in fields(WorkerRecord)} - {"card"} | {_CORDONED} | NAMES
 
 
 def is_text(value: str) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,6 +26,17 @@ from gateway.telemetry.tally import Histogram, ModelTally, Tallies
 from gateway.version import COMPILED, VERSION
 
 Rows = Iterable[tuple[tuple[str, ...], float]]
+
+
+#: The member of a card in each family of sizes.
+_SIZES = {
+    families.CONTEXT: "context_length",
+    families.KV_BLOCKS: "total_kv_blocks",
+    families.KV_BLOCK_SIZE: "kv_cache_block_size",
+    families.MAX_SEQUENCES: "max_num_seqs",
+    families.MAX_BATCH_TOKENS: "max_num_batched_tokens",
+}
+_sizes_of = attrgetter(*_SIZES.values())
 
 
 class Processes(NamedTuple):
@@ -186,25 +198,24 @@ class Exposition:
         yield from self._plain(families.KEYED, (((placement.value,), n) for placement, n in placed))
 
     def _sizes(self, workers: list[Worker]) -> Iterator[str]:
-        """Yield what workers report of their models: of each value the largest one."""
+        """Yield what the cards of workers have about their models: of each value the largest one."""
         ready: dict[str, float] = {}
-        largest: dict[Family, dict[str, float]] = {
-            families.CONTEXT: {},
-            families.KV_BLOCKS: {},
-            families.KV_BLOCK_SIZE: {},
-            families.MAX_SEQUENCES: {},
-            families.MAX_BATCH_TOKENS: {},
-        }
+        conflicts: dict[str, float] = {}
+        largest: dict[Family, dict[str, float]] = {family: {} for family in _SIZES}
         for worker in workers:
+            sizes = zip(largest.values(), _sizes_of(worker.card.values), strict=True)
+            known = [(by_model, value) for by_model, value in sizes if value is not None]
             for info in worker.infos.values():
                 usable = int(worker.usable and info.usable)
-                reported = zip(largest.values(), (info.context_length, *info.capacity), strict=True)
-                known = [(by_model, value) for by_model, value in reported if value is not None]
-                for model in models_of(worker, info):
+                models = models_of(worker, info)
+                for model in models[:1]:
+                    conflicts[model] = max(conflicts.get(model, 0), len(worker.card_conflicts))
+                for model in models:
                     ready[model] = max(ready.get(model, 0), usable)
                     for by_model, value in known:
                         by_model[model] = max(by_model.get(model, 0), value)
         yield from self._plain(families.READY, _by_model(ready))
+        yield from self._plain(families.CARD_CONFLICTS, _by_model(conflicts))
         for family, by_model in largest.items():
             yield from self._plain(family, _by_model(by_model))
 

@@ -71,8 +71,14 @@ CANCELLED = Family(
 REJECTED = Family("model_rejection_total", "counter", ("model", "endpoint"), "Requests refused for overload")
 FAILURES = Family("failures_total", "counter", ("class", "reason"), "Failed requests, by cause")
 READY = Family("model_ready", "gauge", _MODEL, "1 if a usable worker serves the model, else 0")
+CARD_CONFLICTS = Family(
+    "model_card_conflicts",
+    "gauge",
+    _MODEL,
+    "Members in which the cards of workers of the base model differ",
+)
 CONTEXT = Family("model_context_length", "gauge", _MODEL, "Largest context any worker offers, in tokens")
-KV_BLOCKS = Family("model_total_kv_blocks", "gauge", _MODEL, "Largest KV cache any worker reports, in blocks")
+KV_BLOCKS = Family("model_total_kv_blocks", "gauge", _MODEL, "Largest KV cache of any rank, in blocks")
 KV_BLOCK_SIZE = Family(
     "model_kv_cache_block_size",
     "gauge",
@@ -217,6 +223,7 @@ WORKER_TYPE = "decode"
 CLASSES: Mapping[str, str] = MappingProxyType(
     {
         "validation": "InvalidRequest",
+        "context_length": "InvalidRequest",
         "not_found": "NotFound",
         "overload": "Overloaded",
         "unavailable": "Unavailable",
@@ -232,6 +239,7 @@ REASONS: Mapping[str | None, str] = MappingProxyType(
         None: "backend.replied",
         "invalid_request": "request.invalid",
         "unauthorized": "request.unauthorized",
+        "context_length": "request.context_length",
         "unknown_model": "request.not_found",
         "no_worker": "backend.unavailable",
         "out_of_sockets": "capacity.exhausted",

@@ -144,7 +144,8 @@ class FormatContract:
 
     def test_answers_of_any_server_are_identified(self) -> None:
         """No answer raises: a server speaks this dialect, or it does not."""
-        targets = [probe.target for probe in self.model.format.probes]
+        format = self.model.format
+        targets = [probe.target for probe in (*format.probes, *format.details)]
         answers = st.builds(
             ProbeReply,
             st.sampled_from((200, 401, 404, 500, 503)),

@@ -124,7 +124,8 @@ class EndpointContract:
         answers = {probe: self.probes.get(probe.target, _UNKNOWN) for probe in format.probes}
         if format.health not in answers:
             answers[format.health] = ProbeReply(200, b"")
-        answers |= {request: _UNKNOWN for request in format.loads if request not in answers}
+        further = (*format.details, *format.loads)
+        answers |= {request: self.probes.get(request.target, _UNKNOWN) for request in further}
         async with ScriptedWorker(target, answers, prefix).running() as worker:
             async with self._rig(f"{format.name}={worker.url}", **settings) as gateway:
                 yield Wire(parsed, self.path, gateway, worker)

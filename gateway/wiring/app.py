@@ -64,6 +64,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.upstream.resolver import Resolver
 from gateway.upstream.via import Via
 from gateway.wiring.background import Background
+from gateway.wiring.cards import card_builder
 from gateway.wiring.endpoints import serving
 from gateway.wiring.gateway import Gateway
 from gateway.wiring.route_table import RouteTable
@@ -102,11 +103,10 @@ def create_app(
     SharedResources. Raise CatalogError, FormatError or SettingsError.
     """
     served = serving(settings, catalog)
-    formats = {endpoint.format.name: endpoint.format for endpoint in served.generate}
     store = STORES[settings.discovery_backend](settings)
     shared = SharedResources(store, sources_of(settings), worker_tls(settings), peers, lock, via or Via())
 
-    services, cordons = make_services(settings, list(formats.values()), shared)
+    services, cordons = make_services(settings, list(served.formats.values()), shared)
     fleet, lifecycle, aborter = services.fleet, services.lifecycle, services.aborter
     follower = StoreFollower(store)
     exporter = _exporter(settings, services, follower, peers)
@@ -126,7 +126,7 @@ def create_app(
             exporter,
             lifecycle,
             aborter,
-            formats,
+            served.formats,
             cordons,
             members,
             fleet,
@@ -180,6 +180,7 @@ def make_services(
         affinity=RendezvousAffinity(settings.router_overload_factor),
         metrics=metrics,
         via=shared.via,
+        cards=card_builder(settings, formats),
     )
     send_to_peers = no_peers if peers is None else partial(send_cordons, peers)
     cordons = Cordons(fleet, shared.store, send_to_peers)
@@ -203,7 +204,13 @@ def make_services(
             size=settings.queue_bytes,
             limited=settings.max_in_flight_per_worker is not None,
         ),
-        health=Health(fleet, formats, settings.probe_interval_secs, on_unreachable=cordons.on_unreachable),
+        health=Health(
+            fleet,
+            formats,
+            settings.probe_interval_secs,
+            first=peers is None or peers.first,
+            on_unreachable=cordons.on_unreachable,
+        ),
         body_release=BodyRelease(),
         resources=Resources(notify=None if peers is None else partial(send_creator, peers)),
         sse_comment_interval=None if interval is None else interval / 1000,

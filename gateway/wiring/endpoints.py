@@ -25,8 +25,9 @@ _GENERATE_METHODS = ("POST", "PUT")
 class Served(NamedTuple):
     """The catalog of one gateway.
 
-    ``formats`` are all installed formats by name, ``generate`` the endpoints, ``relays`` the relayed routes,
-    ``routes`` what else the formats declare.
+    ``formats`` are those whose workers are recognised, by name: those of the endpoints, and those whose
+    endpoints are switched off. ``generate`` are the endpoints, ``relays`` the relayed routes, ``routes`` what
+    else the installed formats declare.
     """
 
     formats: Mapping[str, AnyFormat]
@@ -42,8 +43,13 @@ def serving(settings: Settings, catalog: Sequence[Endpoint] | None) -> Served:
     """
     formats = catalogs.configured_formats(load_formats(), settings.format_options)
     _check_workers(settings, formats)
-    entries = [] if catalog is not None else _entries(settings)
+    asked = [] if catalog is not None else _entries(settings)
+    off = {name: format for name, format in formats.items() if not _is_on(settings, format)}
+    entries = [entry for entry in asked if entry.format not in off]
     try:
+        if asked and not entries:
+            switches = [str(format.enabled_by) for format in off.values()]
+            raise CatalogError("no generate endpoint is left", settings=switches)
         generate = catalogs.endpoints_of(formats, entries) if catalog is None else catalog
         routes = catalogs.engine_routes(
             {**formats, **{endpoint.format.name: endpoint.format for endpoint in generate}}.values(),
@@ -60,7 +66,13 @@ def serving(settings: Settings, catalog: Sequence[Endpoint] | None) -> Served:
     except CatalogError as error:
         raise CatalogError(f"{settings.source_of('relay_path')}: {error}") from error
     _check_timed_paths(settings, [endpoint.path for endpoint in (*generate, *relays)])
-    return Served(formats, generate, relays, routes)
+    recognised = {endpoint.format.name: endpoint.format for endpoint in generate}
+    return Served({**off, **recognised} if asked else recognised, generate, relays, routes)
+
+
+def _is_on(settings: Settings, format: AnyFormat) -> bool:
+    """Return True unless a setting switches off the endpoints of ``format``."""
+    return format.enabled_by is None or settings.generate_switches.get(format.enabled_by, True)
 
 
 def _entries(settings: Settings) -> Sequence[EndpointEntry]:

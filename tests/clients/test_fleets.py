@@ -106,13 +106,13 @@ async def test_abort_meets_no_dead_engine_in_the_list(site: Site, framework: typ
         assert miles.failures == []
 
 
-async def test_prefill_worker_is_kept_with_its_port(site: Site) -> None:
-    """Registered as a prefill worker, it is listed and gets no request alone."""
+async def test_prefill_worker_is_refused(site: Site) -> None:
+    """Registered as a prefill worker, it would get no request; the framework learns that at once."""
     async with Slime(site.url) as slime, engines("sglang", 2) as (prefill, regular):
-        await slime.register(prefill.url, worker_type="prefill", bootstrap_port=8998)
+        with pytest.raises(httpx.HTTPStatusError, match="422"):
+            await slime.register(prefill.url, worker_type="prefill", bootstrap_port=8998)
         await site.serve(regular)
-        entry = (await site.workers())[prefill.url]
-        assert (entry["worker_type"], entry["bootstrap_port"]) == ("prefill", 8998)
+        assert [*await site.workers()] == [regular.url]
         await asyncio.gather(*(slime.sample(PROMPT, TOKENS) for _ in range(4)))
         assert (len(seen(prefill)), len(seen(regular))) == (0, 4)
 

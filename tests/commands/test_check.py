@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from typer.testing import CliRunner
@@ -25,11 +26,14 @@ async def test_check_shows_what_each_worker_is() -> None:
     async with SimServer("sglang", config) as first, SimServer("vllm", config) as second:
         result = await check(first.url, second.url)
     assert result.exit_code == 0
-    heading, *rows = [line.split() for line in result.output.splitlines()]
+    heading, *rows = [line.split() for line in result.output.splitlines()[:3]]
     assert tuple(heading) == HEADINGS
     assert [row[:2] for row in rows] == [[first.url, "sglang"], [second.url, "vllm"]]
     assert all({"tiny", "2048"} <= set(row) for row in rows)
     assert [row[HEADINGS.index("USABLE")] for row in rows] == ["yes", "yes"]
+    cards = [line.partition(": ") for line in result.output.splitlines()[3:]]
+    assert [name for name, _, _ in cards] == [f"card of {sim.url}" for sim in (first, second)]
+    assert [json.loads(card)["context_length"] for _, _, card in cards] == [2048, 2048]
 
 
 async def test_check_names_a_server_that_is_given_twice() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from gateway.cards.values import CardValues
 from gateway.commands import workers_api
 from gateway.commands.main import app
 from gateway.commands.workers import HEADINGS, KEY_VARIABLE, _keep_record
@@ -40,7 +41,7 @@ async def test_worker_is_added_listed_cordoned_uncordoned_and_removed() -> None:
         fleet, url = rigged.app.fleet, ("--url", rigged.url)
         added = await command("add", sim.url, "--label", "zone=a", "--vocab-size", "9", "--held", *url)
         assert (added.exit_code, added.output.startswith(f"worker registered: {sim.url} ")) == (0, True)
-        record = WorkerRecord(sim.url, vocab_size=9, labels={"zone": "a"}, cordoned=True)
+        record = WorkerRecord(sim.url, card=CardValues(vocab_size=9), labels={"zone": "a"}, cordoned=True)
         assert fleet.workers[0].record == record
         await until(lambda: fleet.workers[0].state == "held")
         for name in ("uncordon", "cordon", "open", "hold", "open"):
@@ -99,12 +100,36 @@ async def test_reply_of_another_server_is_one_line_of_error(answer: bytes) -> No
         (("add", "a:1"), "not of the form http://host:port"),
         (("add", "http://a:1", "--label", "zone"), "NAME=VALUE"),
         (("add", "http://a:1", "--worker-type", "both"), "worker_type must be one of"),
+        (("add", "http://a:1", "--worker-type", "decode", "--keep"), "decode cannot be served yet"),
+        (("add", "http://a:1", "--card", "[]"), "--card must be a JSON object"),
+        (("add", "http://a:1", "--card", '{"contex_length":1}'), "contex_length is no member of a card"),
+        (("add", "http://a:1", "--card", '{"max_num_seqs":"1"}'), "max_num_seqs must be an integer"),
         (("add", "http://a:1", "--keep"), "--keep needs DYN_DISCOVERY_BACKEND file or etcd, not memory"),
     ],
 )
 async def test_wrong_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
     result = await command(*arguments)
     assert (result.exit_code, message in result.output, result.output.count("\n")) == (2, True, 1)
+
+
+async def test_card_that_is_given_is_shown_with_the_source_of_each_value() -> None:
+    async with gateway() as (rigged, sim):
+        given = '{"context_length":64,"token_budget":{"combined_limit":64},"structural_tag":null}'
+        added = await command("add", sim.url, "--card", given, "--url", rigged.url)
+        assert added.exit_code == 0
+        await until(lambda: any(worker.infos for worker in rigged.app.fleet.workers))
+        shown = await command("show", sim.url, "--url", rigged.url)
+        rows = {line.split()[0]: line.split()[1:] for line in shown.output.splitlines()}
+        assert rows["context_length"] == ["64", "registration"]
+        assert rows["structural_tag"] == ["null", "registration"]
+        assert rows["token_budget"][-1] == "registration"
+        assert rows["sglang_generate"] == ["true", "engine"]
+        assert rows["data_parallel_start_rank"] == ["0", "default"]
+        as_json = await command("show", sim.url, "--json", "--model", "sim", "--url", rigged.url)
+        assert json.loads(as_json.output)["card"]["context_length"] == 64
+    async with scripted(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}") as server:
+        result = await command("show", "x", "--url", server.url)
+    assert (result.exit_code, "the reply has no card" in result.output) == (1, True)
 
 
 async def test_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,11 @@ SGLANG: Mapping[str, ProbeReply] = {
     ),
     "/v1/models": _answer({"object": "list", "data": [{"id": "tiny", "max_model_len": 2048}]}),
 }
+TRTLLM: Mapping[str, ProbeReply] = {
+    "/version": _answer({"version": "1.2.1"}),
+    "/v1/models": _answer({"object": "list", "data": [{"id": "tiny", "owned_by": "tensorrt_llm"}]}),
+    "/server_info": _answer({"disaggregated_params": {}}),
+}
 VLLM: Mapping[str, ProbeReply] = {
     "/version": _answer({"version": "0.33.0"}),
     "/v1/models": _answer(

@@ -13,6 +13,7 @@ from gateway.formats.vllm.probes import CAPABILITY
 from gateway.testing.contract import FormatContract
 from tests.contract.models.relayed import RelayedModel
 from tests.contract.models.sglang import SglangModel
+from tests.contract.models.trtllm import TrtllmModel
 from tests.contract.models.vllm import VllmModel
 from tests.plugins.echo.gateway_echo import FORMAT
 from tests.plugins.echo.tests.test_contract import EchoModel
@@ -35,6 +36,17 @@ class TestSglangCumulative(FormatContract):
 
 class TestVllm(FormatContract):
     model = VllmModel()
+
+
+class TestTrtllm(FormatContract):
+    """Its clients abort by closing the connection. It merges no events and has no arrays in base64."""
+
+    model = TrtllmModel()
+    silent = frozenset({"joining_is_associative", "base64_survives"})
+
+    def test_abort_call_of_any_body_is_read(self) -> None:
+        with pytest.raises(InvalidRequest):
+            self.model.format.aborted_ids(b"{}")
 
 
 class TestRelayed(FormatContract):

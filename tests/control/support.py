@@ -21,7 +21,7 @@ from gateway.fleet.client import WorkerCalls
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.formats.base import AnyFormat
+from gateway.formats.base import AnyFormat, BaseFormat
 from gateway.formats.contract import ErrorReply
 from gateway.formats.optional import AbortTarget
 from gateway.formats.registry import load_formats
@@ -52,6 +52,7 @@ class FakeFormat:
     def __init__(self, name: str = "sglang", capability: str = "cap") -> None:
         self.name = name
         self.capability = capability
+        self.metrics = BaseFormat.metrics
         installed = load_formats()
         self.routes = installed[name].routes if name in installed else Routes()
 

@@ -10,8 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.control import engine_metrics
 from gateway.control.exposition_merge import Merger
 from gateway.fleet.states import WorkerState
+from gateway.formats.base import BaseFormat
 from gateway.sim import Reply, Silence, SimConfig
-from tests.support.fleet import fleet
+from tests.support.fleet import called, fleet
 from tests.support.gateway import until
 
 pytestmark = pytest.mark.virtual_time
@@ -48,6 +49,16 @@ async def test_worker_that_is_dead_or_hangs_or_has_no_metrics_is_reported_as_dow
         await until(lambda: of.worker(2).state is WorkerState.DEAD)
         text = (await of.gateway.client.get("/engine_metrics")).text
         assert [ups(text)[sim.url] for sim in of.sims] == [0, 0, 0, 1]
+
+
+async def test_worker_is_scraped_where_its_format_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BaseFormat, "metrics", "/elsewhere")
+    async with fleet("vllm") as of:
+        of.sims[0].behave(Reply(body=b"a 1\n"), path="/elsewhere")
+        before = len(called(of.sims[0], "/metrics"))
+        reply = await of.gateway.client.get("/engine_metrics")
+        assert f'a{{worker="{of.sims[0].url}"}} 1' in reply.text
+        assert len(called(of.sims[0], "/metrics")) == before
 
 
 async def test_large_scrapes_are_merged_in_slices() -> None:

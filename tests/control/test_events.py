@@ -280,3 +280,13 @@ async def test_connection_header_does_not_contradict_itself() -> None:
         async with asking(rigged, ("connection", "close")) as watcher:
             lines = (await watcher.head()).lower().split(b"\r\n")
         assert [line for line in lines if line.startswith(b"connection:")] == [b"connection: close"]
+
+
+async def test_change_of_a_card_is_an_event_with_the_new_card() -> None:
+    async with SimServer("vllm", SimConfig()) as sim, rig(sim.url) as rigged:
+        async with watching(rigged.client) as watcher:
+            _, entry = await watcher.event()
+            version = entry["card_version"]
+            await rigged.client.post("/workers", json={"url": sim.url, "max_num_seqs": 7})
+            event, entry = await watcher.event()
+    assert (event, entry["card"]["max_num_seqs"], entry["card_version"]) == ("card", 7, version + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.cards.values import CardValues
 from gateway.fleet.states import WorkerEvent, WorkerState
 from gateway.version import COMPILED, VERSION
 from tests.control.support import SCRAPE, World, client, endpoint, others_of
@@ -143,7 +144,7 @@ async def test_each_model_of_a_usable_worker_is_listed_and_found_by_its_id() -> 
     world = World()
     async with client(world) as http:
         assert (await http.get("/v1/models")).json() == {"object": "list", "data": []}
-        world.add("http://a:1", models=("org/base", "adapter"), context_length=4096)
+        world.add("http://a:1", models=("org/base", "adapter"), card=CardValues(context_length=4096))
         world.add("http://b:1", WorkerState.DEAD, models=("gone",))
         body = (await http.get("/v1/models")).json()
         assert body["object"] == "list"

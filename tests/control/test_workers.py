@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from gateway.control.workers_rows import CardEntry
 from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
 from gateway.stores.base import Change, ReadOnlyStore, Reset, StoreUnavailable
@@ -129,20 +130,78 @@ async def test_registered_worker_is_listed_at_once_and_serves(
         assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 200
 
 
+async def test_card_of_a_worker_is_kept_and_shown_with_the_source_of_each_value() -> None:
+    budget = {"combined_limit": 64, "reject_prompt_overflow": True, "reject_total_overflow": False}
+    given = {"context_length": 64, "token_budget": budget, "structural_tag": {}, "tool_parser": "hermes"}
+    async with SimServer("vllm", SimConfig(model="m")) as sim, rig() as rigged:
+        reply = await registered(rigged, sim.url, **given, worker_type="regular")
+        assert reply.json()["message"] == "worker registered"
+        await becomes(rigged, sim.url, "ready")
+        listed = await row(rigged, sim.url)
+        shown = (await rigged.client.get(f"/workers/{listed['id']}/card")).json()
+        assert CardEntry.model_validate(shown).card == listed["card"]
+        assert (shown["url"], shown["version"]) == (sim.url, listed["card_version"])
+        card, sources = shown["card"], shown["sources"]
+        assert (card["context_length"], card["tool_call_parser"]) == (64, "hermes")
+        assert (card["structural_tag"]["scope"], card["structural_tag_mode"]) == ("auto", "on")
+        free = {"vllm_inference_v1_generate": True, "token_budget": budget}
+        assert free.items() <= card["runtime_data"].items()
+        assert (sources["token_budget"], sources["capabilities"]) == ("registration", "engine")
+        of_model = await rigged.client.get(f"/workers/{listed['id']}/card", params={"model": "m"})
+        assert of_model.json() == {**shown, "model": "m"}
+        missing = await rigged.client.get("/workers/nobody/card")
+        assert (missing.status_code, missing.json()["error"]["code"]) == (404, "worker_not_found")
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        ({"json": {"token_budget": {"combined_limit": "1"}}}, "token_budget: combined_limit: must be"),
+        ({"json": {"structural_tag": {"scope": "Always"}}}, "structural_tag: scope must be one of"),
+        ({"params": {"context_length": "x"}}, "context_length must be an integer"),
+        ({"params": {"token_budget": "{}"}}, "token_budget: must be an object"),
+    ],
+)
+async def test_invalid_member_of_a_card_is_refused_by_its_name(call: dict[str, Any], word: str) -> None:
+    async with rig() as rigged:
+        json = {"url": "http://127.0.0.1:9", **call.get("json", {})}
+        reply = await rigged.client.post("/workers", json=json, params=call.get("params"))
+        assert reply.status_code == 400 and word in reply.json()["error"]["message"]
+        assert not rigged.app.fleet.workers
+
+
 async def test_record_of_a_worker_is_kept_and_shown() -> None:
     async with rig() as rigged:
         record = {"model_id": "m", "bootstrap_port": 8998, "priority": -3, "labels": {"zone": "a"}}
         reply = await registered(rigged, "http://127.0.0.1:9", extra=[1], api_key="k", **record)
-        assert reply.json()["message"] == "worker registered; api_key was not taken, see --worker-api-key"
+        assert reply.json()["message"] == (
+            "worker registered; api_key was not taken, see --worker-api-key; not taken: extra"
+        )
         found = await row(rigged, "http://127.0.0.1:9")
         assert {name: found[name] for name in record} == record
 
 
-async def test_half_of_a_pair_serves_no_request_alone() -> None:
+@pytest.mark.parametrize("role", ["prefill", "decode", "encode"])
+async def test_role_that_cannot_be_served_is_refused_with_the_reason(role: str) -> None:
+    async with rig() as rigged:
+        for path in ("/workers", "/add_worker"):
+            body = {"url": "http://127.0.0.1:9", "worker_type": role}
+            reply = await rigged.client.post(path, json=body)
+            error = reply.json()["error"]
+            assert (reply.status_code, error["code"]) == (422, "role_not_served")
+            assert f"worker_type {role} cannot be served yet" in error["message"]
+        assert not rigged.app.fleet.workers
+
+
+async def test_half_of_a_pair_in_a_store_serves_no_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    monkeypatch.setitem(STORES, "memory", lambda settings: store)
     async with SimServer("sglang", SimConfig()) as sim, rig() as rigged:
-        await registered(rigged, sim.url, worker_type="decode")
-        await until(lambda: "decode half" in rigged.app.fleet.workers[0].reason)
+        await store.put(WorkerRecord(sim.url, worker_type="decode"))
+        await until(lambda: any("decode half" in each.reason for each in rigged.app.fleet.workers))
         assert (await rigged.client.post("/generate", json=GENERATE)).status_code == 503
+        shown = (await rigged.client.get(f"/workers/{sim.url}/card")).json()
+        assert (shown["card"]["worker_type"], shown["sources"]["worker_type"]) == ("decode", "store")
         await registered(rigged, sim.url)
         await becomes(rigged, sim.url, "ready")
 

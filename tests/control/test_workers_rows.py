@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from gateway.cards.values import CardValues
 from gateway.control.workers_rows import WorkerEntry, WorkerList, render_list, worker_row
 from gateway.fleet.states import CordonSource, WorkerState
 from gateway.fleet.worker import Worker
@@ -27,7 +28,9 @@ def known(url: str = "http://a:1", **facts: object) -> Worker:
 
 def test_row_has_the_record_and_the_probe_results() -> None:
     """With the members of other routers, and more; none can hold a key."""
-    worker = known(version="1.2", context_length=4096, weight_version="7", adapters=("lora",))
+    worker = known(
+        version="1.2", card=CardValues(context_length=4096, weight_version="7"), adapters=("lora",)
+    )
     worker.authorization = b"Bearer hunter2"
     worker.record = WorkerRecord(worker.url, priority=3, bootstrap_port=8998, labels={"zone": "a"})
     worker.in_flight, worker.reported = 2, WorkerLoad(5, 1, 0.25)
@@ -50,6 +53,9 @@ def test_row_has_the_record_and_the_probe_results() -> None:
         "same_server_as": None,
         "vocab_size": None,
         "offers": [{"format": "echo", "usable": True, "reason": "", **engine, **models}],
+        "card": {},
+        "card_version": 0,
+        "card_conflicts": (),
     }
     assert WorkerEntry.model_validate(row)
 
@@ -88,7 +94,11 @@ async def test_list_counts_types_and_states() -> None:
     workers[1].record = WorkerRecord("http://b:1", worker_type="prefill")
     body = json.loads(await render_list(workers))
     assert WorkerList.model_validate(body).total == 2
-    counts = {"regular": 1, "prefill": 1, "decode": 0} | dict.fromkeys(STATES, 0) | {"ready": 1, "dead": 1}
+    counts = (
+        {"regular": 1, "prefill": 1, "decode": 0, "encode": 0}
+        | dict.fromkeys(STATES, 0)
+        | {"ready": 1, "dead": 1}
+    )
     assert body["stats"] == {f"{name}_count": count for name, count in counts.items()}
     unpaired = json.loads(await render_list([known(version="\ud800")]))  # which UTF-8 cannot encode
     assert unpaired["workers"][0]["version"] == "\ud800"

@@ -12,7 +12,6 @@ from tests.engines.front import ID, Json
 
 KINDS = {"sglang": "sglang", "sglang-incremental": "sglang", "vllm": "vllm"}
 OTHER = [9, 77, 310, 44]
-TOO_LONG = [7] * 9000
 SEEDED = {"temperature": 1, "seed": 7}
 USAGE = {"include_usage": True}
 ODD = {"deep": [1, 2.50, 10**30]}
@@ -98,8 +97,6 @@ REFUSED: dict[str, dict[str, Json]] = {
         "negative length": sglang({"max_new_tokens": -1}),
         "wrong type": sglang({"temperature": "hot"}),
         "temperature below zero": sglang({"temperature": -1}),
-        "prompt over the context": sglang({}, input_ids=TOO_LONG),
-        "length over the context": sglang({"max_new_tokens": 10_000}),
         "no prompt": {"rid": ID, "sampling_params": {}},
         "empty prompt": sglang({}, input_ids=[]),
     },
@@ -109,7 +106,6 @@ REFUSED: dict[str, dict[str, Json]] = {
         "too many logprobs": vllm({"logprobs": 100}),
         "greedy samples": vllm({"temperature": 0, "n": 2}),
         "out of the vocabulary": vllm({}, token_ids=[1, 512]),
-        "prompt over the context": vllm({}, token_ids=TOO_LONG),
         "no prompt": {"request_id": ID, "sampling_params": {}},
         "empty prompt": vllm({}, token_ids=[]),
         "no sampling": {"request_id": ID, "token_ids": PROMPT},

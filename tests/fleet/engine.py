@@ -21,6 +21,7 @@ class EchoFormat:
 
     probes: tuple[ProbeRequest, ...] = (ProbeRequest("GET", "/info"), ProbeRequest("POST", "/models", b"{}"))
     health = ProbeRequest("GET", "/health")
+    details: tuple[ProbeRequest, ...] = ()
     loads = (ProbeRequest("GET", "/load"),)
 
     def __init__(self, name: str = "echo") -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gateway.cards.values import CardValues
 from gateway.fleet import cordons as module
 from gateway.fleet.cordons import (
     BY_OWNER,
@@ -100,7 +101,9 @@ async def test_allowed_weights_uncordon_in_every_process_that_sees_this_version(
     cordons, worker = cordons_of(least="5")
     for version, cordoned in (("3", False), ("4", True)):
         await cordons.write({(URL, weights_allowed("3")): True})
-        cordons._fleet.describe(worker, {"echo": WorkerInfo("engine", "cap", True, weight_version=version)})
+        cordons._fleet.describe(
+            worker, {"echo": WorkerInfo("engine", "cap", True, card=CardValues(weight_version=version))}
+        )
         assert (CordonSource.WEIGHTS in worker.cordons) is cordoned
     await cordons.write({(URL, weights_allowed("4")): True})
     assert not worker.cordons

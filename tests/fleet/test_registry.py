@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.cards.values import CardValues
 from gateway.errors import InvalidRequest, NoWorker, Overloaded, UnknownModel
 from gateway.fleet.changes import BACKLOG, ChangeKind, Changes, Followers, forget
 from gateway.fleet.registry import Fleet
@@ -341,7 +342,7 @@ def shown(worker: Worker) -> tuple[str, str]:
 
 def describe(fleet: Fleet, worker: Worker, version: str | None) -> None:
     """Do what a good probe does."""
-    info = WorkerInfo("engine", CAPABILITY, True, models=("m",), weight_version=version)
+    info = WorkerInfo("engine", CAPABILITY, True, models=("m",), card=CardValues(weight_version=version))
     fleet.describe(worker, {"echo": info})
     fleet.apply_event(worker, WorkerEvent.SERVES)
 

@@ -12,16 +12,19 @@ from gateway.formats.sglang.join.rules import ECHOED, META, NOT_ECHOED, TOP
 from gateway.formats.sglang.join.rules import MergeRule as SglangRule
 from gateway.formats.sglang.request import BodyFields, Sampling
 from gateway.formats.sglang.vocabulary import KnownMembers
+from gateway.formats.trtllm import request as trtllm_request
+from gateway.formats.trtllm.join import MergeRule as TrtllmRule
 from gateway.formats.vllm.join.rules import CHOICE, REPLY, USAGE
 from gateway.formats.vllm.join.rules import MergeRule as VllmRule
 from gateway.formats.vllm.request import Request
-from scripts.known_fields import sglang, vllm
+from scripts.known_fields import sglang, trtllm, vllm
 from tests.formats.sglang.support import TIMINGS
 from tests.formats.support import FIXTURES, records
 
 #: The fields of an engine, group by group, and the classes they may have.
 TABLES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "sglang": (sglang.FIELDS, (sglang.Use, SglangRule)),
+    "trtllm": (trtllm.FIELDS, (trtllm.Use, TrtllmRule)),
     "vllm": (vllm.FIELDS, (vllm.Use, VllmRule)),
 }
 
@@ -55,6 +58,12 @@ def test_fields_that_vllms_parser_reads_are_those_of_the_table() -> None:
     kept = {"token_ids", "features", "model", "stream", "cache_salt", "priority", "max_tokens"}
     assert kept <= set(Request.__struct_fields__)
     assert read == kept | {"sampling_params", "n"}
+
+
+def test_fields_that_trtllms_parser_reads_are_those_of_the_table() -> None:
+    uses = trtllm.FIELDS["request"].items()
+    looked_at = {name for name, use in uses if use is not trtllm.Use.PASSED}
+    assert looked_at == set(trtllm_request.Body.__struct_fields__)
 
 
 def test_rules_beside_sglangs_table_name_what_is_in_it() -> None:

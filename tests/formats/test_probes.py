@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
+from gateway.cards.token_budget import TokenBudget
+from gateway.cards.values import CardValues
 from gateway.formats.optional import WorkerHealth, WorkerLoad
 from gateway.formats.sglang.load import GET_LOAD, LOADS
 from gateway.formats.vllm.load import LOAD, METRICS
-from gateway.formats.worker_contract import Capacity, ProbeReply, WorkerInfo
+from gateway.formats.worker_contract import ProbeReply, WorkerInfo
 from tests.formats.dialects import DIALECTS
 from tests.formats.support import records
 
@@ -63,13 +66,24 @@ def test_recorded_server_of_sglang_is_identified() -> None:
         usable=True,
         version="0.5.22",
         models=("tiny", "lora"),
-        context_length=2048,
         stream_mode="incremental",
-        weight_version="default",
         adapters=("lora",),
         launch="kv_cache_allocation=0.4155501500001719 load_weight=0.01850343299997803"
         " scheduler_e2e=1.304029184000001 tokenizer_e2e=8.230901236999898",
-        capacity=Capacity(16384, 1, 16, 16384),
+        card=CardValues(
+            capabilities=("sglang_generate",),
+            worker_type="regular",
+            context_length=2048,
+            kv_cache_block_size=1,
+            total_kv_blocks=16384,
+            max_num_seqs=16,
+            max_num_batched_tokens=16384,
+            data_parallel_size=1,
+            weight_version="default",
+            enable_eagle=False,
+            kv_event_publishing_enabled=False,
+            token_budget=TokenBudget(2048, True, True),
+        ),
         model_path="/srv/tinymodel",
     )
 
@@ -91,7 +105,7 @@ DISK = {"data": [{"id": "/ckpt/step-1", "max_model_len": 2048}, LORA | {"parent"
     [
         (
             {"model_info": META},
-            "models weight_version version stream_mode",
+            "models card.weight_version version stream_mode",
             (("tiny",), "default", None, None),
         ),
         *(
@@ -99,17 +113,8 @@ DISK = {"data": [{"id": "/ckpt/step-1", "max_model_len": 2048}, LORA | {"parent"
             for flag, mode in ((True, "incremental"), (False, "cumulative"), (None, None))
         ),
         # The context length is that of the first model, else the server's.
-        ({"server_info": LENGTH, "v1_models": CARDS}, "context_length", (2048,)),
-        ({"server_info": LENGTH}, "context_length models", (4096, ("m",))),
-        *(
-            ({"server_info": (200, INFO | reported)}, "capacity", (Capacity(*capacity),))
-            for reported, capacity in (
-                ({"max_total_num_tokens": 1001, "page_size": 16}, (63, 16)),
-                ({"internal_states": [{"effective_max_running_requests_per_dp": 8}]}, (None, None, 8)),
-                ({"max_total_num_tokens": "9", "page_size": 0, "internal_states": [1]}, ()),
-                ({"max_total_num_tokens": -1, "page_size": True, "max_prefill_tokens": 1 << 70}, ()),
-            )
-        ),
+        ({"server_info": LENGTH, "v1_models": CARDS}, "card.context_length", (2048,)),
+        ({"server_info": LENGTH}, "card.context_length models", (4096, ("m",))),
         # With weights from disk the server reports their path as its name; its adapters stay its own.
         (
             {
@@ -117,7 +122,7 @@ DISK = {"data": [{"id": "/ckpt/step-1", "max_model_len": 2048}, LORA | {"parent"
                 "model_info": (200, {"served_model_name": "/ckpt/step-1"}),
                 "v1_models": (200, DISK),
             },
-            "models context_length",
+            "models card.context_length",
             (("tiny", "lora"), 2048),
         ),
         (
@@ -131,7 +136,7 @@ def test_what_a_server_of_sglang_leaves_out_is_taken_from_where_it_is(
     answers: dict[str, Answer], names: str, values: tuple[Any, ...]
 ) -> None:
     info = sglang(**answers)
-    assert info.usable and tuple(getattr(info, name) for name in names.split()) == values
+    assert info.usable and tuple(attrgetter(name)(info) for name in names.split()) == values
 
 
 @pytest.mark.parametrize(
@@ -191,8 +196,12 @@ def test_recorded_engine_of_vllm_is_identified() -> None:
         usable=True,
         version="0.32.0",
         models=("tiny",),
-        context_length=2048,
         stream_mode="delta",
+        card=CardValues(
+            capabilities=("vllm_inference_v1_generate",),
+            context_length=2048,
+            token_budget=TokenBudget(2048, True, True),
+        ),
         model_path="/srv/tinymodel",
     )
 
@@ -201,7 +210,7 @@ def test_adapters_of_vllm_are_distinguished_from_base_models() -> None:
     found = vllm(None, cards(), (400, {}))
     assert found is not None
     assert (found.models, found.adapters) == (("base", "alias", "tuned"), ("tuned",))
-    assert found.context_length == 2048
+    assert found.card.context_length == 2048
 
 
 @pytest.mark.parametrize(

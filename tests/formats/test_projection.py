@@ -82,6 +82,28 @@ TABLE: dict[tuple[str, str, str], list[tuple[Any, ...]]] = {
         (BATCH | {"sampling_params": [{"max_new_tokens": 5}, {"max_new_tokens": 9}]}, 9),
         (BATCH | {"sampling_params": [{"max_new_tokens": 5}, {}]}, None),
     ],
+    # Of a batch that of the prompt that is longest with its reply; 0, 0 if the ids are not the whole prompt.
+    ("sglang", "length is that of a prompt and its reply", "longest"): [
+        (IDS, (3, 4)),
+        *((IDS | {"sampling_params": {"max_new_tokens": odd}}, (3, 4)) for odd in (None, 0, 1, "9")),
+        (IDS | {"sampling_params": {"max_new_tokens": 5}}, (3, 8)),
+        (IDS | {"sampling_params": [{"max_new_tokens": 5}]}, (3, 8)),
+        (b'{"input_ids":[%b1],"sampling_params":{"max_new_tokens":2}}' % (b"1, " * 999), (1000, 1002)),
+        ({"input_ids": [[1], [1, 2, 3], [1, 2]]}, (3, 4)),
+        (b'{"input_ids":[ [1 ,2] ,\n[3]\t]}', (2, 3)),
+        (BATCH | {"sampling_params": {"max_new_tokens": 5}}, (2, 7)),
+        (BATCH | {"sampling_params": [{"max_new_tokens": 5}, {"max_new_tokens": 9}]}, (1, 10)),
+        (BATCH | {"sampling_params": [{"max_new_tokens": 5}, {}, {"max_new_tokens": 99}]}, (2, 7)),
+        (BATCH | {"sampling_params": [{}] * 3}, (2, 3)),
+        (IDS | {"text": None, "image_data": None, "input_embeds": None}, (3, 4)),
+        *(
+            (IDS | {name: "x"}, (0, 0))
+            for name in ("image_data", "video_data", "audio_data", "input_embeds", "session_params")
+        ),
+        ({"input_ids": [[1], [2], [3, 4]], "text": ["a", "b"]}, (0, 0)),
+        ({"text": "hi"}, (0, 0)),
+        ({"input_embeds": [[0.1, 0.2]]}, (0, 0)),
+    ],
     ("sglang", "stream is read as the engine reads it", "stream"): [
         ({}, False),
         ({"stream": True}, True),
@@ -134,6 +156,14 @@ TABLE: dict[tuple[str, str, str], list[tuple[Any, ...]]] = {
         (b'\xef\xbb\xbf{"token_ids":[1,2],"x":NaN}', 2),
         ('{"token_ids":[1,2]}'.encode("utf-16"), 2),
         (b'{"token_ids":[1,2],"x":"\\ud800"}', 2),
+    ],
+    ("vllm", "length is that of the prompt and its reply", "longest"): [
+        ({"token_ids": [1, 2]}, (2, 3)),
+        ({"token_ids": [1, 2], "sampling_params": {"max_tokens": 7}}, (2, 9)),
+        *(({"token_ids": [1, 2], "sampling_params": {"max_tokens": odd}}, (2, 3)) for odd in (None, 0, "x")),
+        ({"token_ids": [1, 2], "features": None}, (2, 3)),
+        ({"token_ids": [1, 2], "features": {}}, (0, 0)),
+        ({"token_ids": "1,2"}, (0, 0)),
     ],
     # And not at all where it would refuse them.
     ("vllm", "token ids are built as the engine converts them", "token_ids"): [

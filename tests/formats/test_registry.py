@@ -119,6 +119,8 @@ def _keyword_parse(self: Any, body: bytes, *, headers: Any) -> None: ...
         ("routes", Routes(control=(ControlCall("/a", to=Recipients.ANY),))),
         ("routes", Routes(control=(ControlCall("/a", pauses="sleep"),))),
         ("settings", {"vocab_size": 7}),
+        ("enabled_by", True),
+        ("card_defaults", {"structural_tag": None}),
     ],
 )
 def test_bad_attribute_is_named(member: str, value: Any, plugin: Callable[..., EntryPoint]) -> None:

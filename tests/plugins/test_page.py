@@ -33,7 +33,10 @@ def test_every_required_member_is_defined_and_every_optional_one_is_named_on_the
     code = FILES["gateway_echo/__init__.py"]
     for name in registry.REQUIRED:
         assert re.search(rf"^    (def {name}\(|{name} = )", code, re.MULTILINE), name
-    assert all(f"`{name}`" in TEXT for name in (*registry.OPTIONAL, "routes", "settings", "loads"))
+    assert all(
+        f"`{name}`" in TEXT
+        for name in (*registry.OPTIONAL, "routes", "settings", "loads", "enabled_by", "card_defaults")
+    )
 
 
 def test_every_law_has_its_row() -> None:

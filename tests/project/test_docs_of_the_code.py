@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 
 from gateway import errors
+from gateway.cards.values import CardValues
 from gateway.errors import GatewayError
 from gateway.exchange import ENDED, TRANSITIONS
+from gateway.fleet.card import CardSource
 from scripts import package_diagram, state_diagram
 from scripts.import_rules import PACKAGES, ROOT
 
@@ -42,6 +45,16 @@ def test_packages_are_in_the_table_and_in_the_diagram() -> None:
     assert package_diagram.arrows({"a": "b c.d", "b": "c", "c": ""}) == [("a", "b"), ("b", "c")]
     table = ARCHITECTURE.split("| package | owns |")[1].split("\n## ")[0]
     assert set(PACKAGES) - {"__main__"} <= set(re.findall(r"`([\w]+)`", table))
+
+
+def test_every_member_of_a_card_has_its_row_in_its_table() -> None:
+    page = (ROOT / "docs" / "worker-cards.md").read_text()
+    table = page.partition("\n## Members\n")[2].partition("\n## ")[0]
+    cells = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    assert all(len(row) == 4 and all(row) for row in cells)
+    documented = [name for row in cells for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(documented) == sorted(each.name for each in dataclasses.fields(CardValues))
+    assert all(f"`{source}`" in page for source in CardSource)
 
 
 def test_headings_are_the_phases_in_the_comments_of_the_handler_which_stays_short() -> None:

@@ -35,7 +35,8 @@ async def test_id_outside_the_vocabulary_in_the_models_folder_is_refused(
     kind: str, stream: bool, tmp_path: Path
 ) -> None:
     """Small and large requests, and they leave no lease behind. Without the check the engine would die."""
-    config = SimConfig(model=model_in(tmp_path / "m"), vocab_size=SIZE, skip_tokenizer=True)
+    model = model_in(tmp_path / "m")
+    config = SimConfig(model=model, vocab_size=SIZE, skip_tokenizer=True, max_model_len=2**20)
     async with SimServer(kind, config) as sim, rig(sim.url) as gateway:
         for pad in ("", "x" * 2**20):
             for tokens in ((1, SIZE), (SIZE + 1,), (2**31 - 1, 1), (*[7] * 400_000, SIZE)):

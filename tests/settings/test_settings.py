@@ -79,7 +79,7 @@ def test_limit_below_one_per_process_is_refused(name: str) -> None:
 def test_every_setting_has_a_variable_of_its_own_and_a_help_text() -> None:
     variables = [variable_of(field) for field in Settings.model_fields.values()]
     assert len(set(variables)) == len(variables)
-    assert all(re.fullmatch(r"DYN_[A-Z_]+", variable) for variable in variables)
+    assert all(re.fullmatch(r"DYN_[A-Z0-9_]+", variable) for variable in variables)
     assert all(field.description for field in Settings.model_fields.values())
 
 
@@ -93,6 +93,7 @@ def test_every_setting_is_used_by_something(name: str) -> None:
         "endpoints": ["endpoint"],
         "generate_path": ["sglang_generate_path"],
         "format_paths": ["vllm_generate_path"],
+        "generate_switches": ["sglang_enable_generate", "vllm_enable_inference_v1_generate"],
         "format_options": ["sglang_stream_mode", "passthrough_engine_errors", "vocab_size", "event_limit_mb"],
         "head_limit": ["header_limit_kb", "header_limit_lines"],
         "timeouts": ["first_byte_timeout_secs", "idle_timeout_secs", "request_timeout_secs"],

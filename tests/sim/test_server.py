@@ -11,7 +11,7 @@ from tests.sim.calls import begin, control, generate
 
 
 async def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="'trt' is not one of sglang, vllm"):
+    with pytest.raises(ValueError, match="'trt' is not one of sglang, trtllm, vllm"):
         SimServer("trt")
 
 

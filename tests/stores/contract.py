@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.cards.values import CardValues
 from gateway.stores.base import Gone, Put, Reset, Store
 from gateway.stores.last_writer_wins.map import Key, Updates, Versioned
 from gateway.stores.record import WorkerRecord
@@ -23,7 +24,7 @@ ONE = WorkerRecord(
     worker_type="prefill",
     bootstrap_port=8998,
     priority=-3,
-    vocab_size=151936,
+    card=CardValues(vocab_size=151936),
     labels={"rack": "b4", "ünï": "☃"},
     cordoned=True,
 )

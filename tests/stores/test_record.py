@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.cards.values import CardValues
 from gateway.stores.record import LABELS_LIMIT, TEXT_LIMIT, URL_LIMIT, WORKER_TYPES, WorkerRecord
 
 URL = "http://a:1"
@@ -24,7 +25,7 @@ records = st.builds(
     worker_type=st.sampled_from(WORKER_TYPES),
     bootstrap_port=st.none() | st.integers(1, 65535),
     priority=st.none() | st.integers(-1000, 1000),
-    vocab_size=st.none() | st.integers(1, 1 << 20),
+    card=st.builds(CardValues, vocab_size=st.none() | st.integers(1, 1 << 20)),
     labels=st.dictionaries(texts, st.text(max_size=20), max_size=3),
     cordoned=st.booleans(),
 )

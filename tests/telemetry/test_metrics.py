@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
+from gateway.cards.values import CardValues
 from gateway.errors import Cancelled, GatewayError, InvalidRequest, NoWorker, UpstreamIncomplete
 from gateway.exchange import ExchangeEvent, ExchangeRecord
+from gateway.fleet.card import Card
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ending
 from gateway.formats.optional import WorkerLoad
-from gateway.formats.worker_contract import Capacity, WorkerInfo
+from gateway.formats.worker_contract import WorkerInfo
 from gateway.loop.tasks import Tasks
 from gateway.stores.record import WorkerRecord
 from gateway.telemetry import families
@@ -38,7 +40,8 @@ def metrics() -> Telemetry:
 def worker(url: str) -> Worker:
     made = Worker(Address.parse(url))
     made.state = WorkerState.READY
-    made.infos = {"fmt": WorkerInfo("engine", "cap", True, models=("m",), context_length=4096)}
+    made.infos = {"fmt": WorkerInfo("engine", "cap", True, models=("m",))}
+    made.card = Card(CardValues(context_length=4096))
     return made
 
 
@@ -372,9 +375,15 @@ def test_largest_size_that_a_worker_of_the_model_reports_is_shown() -> None:
     metrics = Telemetry(CurrentValues(lambda: fleet))
     names = ("total_kv_blocks", "kv_cache_block_size", "max_num_seqs", "max_num_batched_tokens")
     assert not [name for name in names if (f"model_{name}", "m") in scrape(metrics)]
-    for each, capacity in zip(fleet, (Capacity(10, 16, None, 1), Capacity(20, 1)), strict=True):
-        each.infos = {"fmt": WorkerInfo("engine", "cap", True, models=("m",), capacity=capacity)}
+    cards = (
+        CardValues(total_kv_blocks=10, kv_cache_block_size=16, max_num_batched_tokens=1),
+        CardValues(total_kv_blocks=20, kv_cache_block_size=1),
+    )
+    for each, card in zip(fleet, cards, strict=True):
+        each.card = Card(card)
+    fleet[0].card_conflicts = ("context_length", "structural_tag")
     found = scrape(metrics)
+    assert found["model_card_conflicts", "m"] == 2
     assert [found.get((f"model_{name}", "m")) for name in names] == [20, 16, None, 1]
 
 

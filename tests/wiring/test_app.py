@@ -13,7 +13,7 @@ from gateway.formats.sglang import FORMAT as SGLANG
 from gateway.settings import Settings
 from gateway.sim import SimServer
 from gateway.wiring.app import create_app
-from tests.support.gateway import serving, until
+from tests.support.gateway import rig, serving, until
 
 OWN = (Endpoint("/own/sglang", ("POST",), SGLANG), Endpoint("/also", ("PUT",), SGLANG))
 
@@ -38,6 +38,30 @@ async def test_given_catalog_is_served() -> None:
             described = (await client.get("/openapi.json")).json()["paths"]
     assert "post" in described["/own/sglang"] and "put" in described["/also"]
     assert not {"/generate", "/inference/v1/generate"} & described.keys()
+
+
+@pytest.mark.parametrize(
+    ("switch", "kind", "path", "other"),
+    [
+        ("sglang_enable_generate", "sglang", "/generate", "/inference/v1/generate"),
+        ("vllm_enable_inference_v1_generate", "vllm", "/inference/v1/generate", "/generate"),
+    ],
+)
+async def test_endpoint_that_is_switched_off_is_no_route_and_its_workers_serve_the_other_ones(
+    switch: str, kind: str, path: str, other: str
+) -> None:
+    """Nor does readiness count workers of its capability."""
+    async with SimServer(kind) as sim, rig(sim.url, **{switch: False}) as gateway:
+        reply = await gateway.client.post(path, json={})
+        message = f"Route not found: POST {path}"
+        assert (reply.status_code, reply.json()["message"]) == (404, message)
+        ready = await gateway.client.get("/ready")
+        assert ready.status_code == 503
+        assert [endpoint["path"] for endpoint in ready.json()["endpoints"]] == [other]
+        [worker] = gateway.app.fleet.workers
+        assert worker.state == "ready"
+        await gateway.client.post("/tokenize", json={})
+        assert sim.all_requests[-1].target == b"/tokenize"
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,25 @@ def test_endpoints_come_from_their_variable(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(load_settings({"endpoint": ("/c=x", "y")}).endpoints) == [("/c", "x"), (None, "y")]
 
 
+@pytest.mark.parametrize("word", ["0", "false", "No", "OFF"])
+def test_endpoints_of_a_format_are_switched_off_by_the_variable_of_dynamo(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those at all paths, and of the format that `/generate` speaks, whichever that is."""
+    monkeypatch.setenv("DYN_SGLANG_ENABLE_GENERATE", word)
+    assert served(endpoint=("/a=sglang", "/b=vllm")) == [OWN, ("/b", ("POST",), "vllm")]
+    assert served(generate_format="vllm") == [("/generate", ("POST", "PUT"), "vllm"), OWN]
+    monkeypatch.setenv("DYN_VLLM_ENABLE_INFERENCE_V1_GENERATE", word)
+    both = "DYN_SGLANG_ENABLE_GENERATE, DYN_VLLM_ENABLE_INFERENCE_V1_GENERATE"
+    with pytest.raises(CatalogError, match=f"^{both}: no generate endpoint is left"):
+        served()
+    monkeypatch.setenv("DYN_SGLANG_ENABLE_GENERATE", "yes")
+    assert served() == [("/generate", ("POST", "PUT"), "sglang")]
+
+
 ENDPOINTS, SGLANG_PATH = "DYN_ENDPOINTS", "DYN_HTTP_SVC_SGLANG_GENERATE_PATH"
 VLLM_PATH = "DYN_HTTP_SVC_VLLM_GENERATE_PATH"
-INSTALLED = "unknown format '%s'; installed formats: .*sglang, vllm"
+INSTALLED = "unknown format '%s'; installed formats: .*sglang, .*vllm"
 
 
 @pytest.mark.parametrize(

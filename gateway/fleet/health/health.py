@@ -101,7 +101,8 @@ class Health:
     """The probing of every worker of a fleet.
 
     ``interval`` is the seconds between two probes of a worker that serves; 0: it is probed only after a
-    failure. ``answer_timeout`` is the seconds within which a probe request must be answered.
+    failure. ``answer_timeout`` is the seconds within which a probe request must be answered. ``first``: this
+    is the only process of the gateway, or the one that sends what one of them sends (``ProbeRequest.once``).
     ``on_unreachable`` is called with a worker at whose URL nothing listens any more.
     """
 
@@ -113,6 +114,7 @@ class Health:
         *,
         recovery: float = RECOVERY_INTERVAL,
         answer_timeout: float = PROBE_TIMEOUT,
+        first: bool = True,
         on_unreachable: Callable[[Worker], object] = lambda worker: None,
     ) -> None:
         self._fleet = fleet
@@ -120,6 +122,7 @@ class Health:
         self._interval = interval
         self._recovery = min(interval, recovery) if interval else recovery
         self._answer_timeout = answer_timeout
+        self._first = first
         self._on_unreachable = on_unreachable
         self._spread = random.Random()
         self._configs = ModelConfigs()
@@ -339,6 +342,7 @@ class Health:
             for name, info in worker.infos.items()
             if info.usable
             for request in self._formats[name].loads
+            if self._first or not request.once
         ]
         for index in range(worker.vitals.load_request, len(requests)):
             format, request = requests[index]

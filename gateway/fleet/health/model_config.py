@@ -63,11 +63,12 @@ class ModelConfigs:
     async def _complete(self, info: WorkerInfo) -> WorkerInfo:
         folder = info.model_path
         # A name of a model hub is no path; its files are in a cache that only the engine knows.
-        if info.vocab_size is not None or folder is None or not folder.startswith("/") or self._stuck:
+        if info.card.vocab_size is not None or folder is None or not folder.startswith("/") or self._stuck:
             return info
         try:
             async with asyncio.timeout(TIMEOUT):
-                return replace(info, vocab_size=await self._thread.run(lambda: read_vocab_size(folder)))
+                size = await self._thread.run(lambda: read_vocab_size(folder))
+                return replace(info, card=replace(info.card, vocab_size=size))
         except TimeoutError:
             self._stuck = True
             log.warning("%s could not be read within %g s; no other model is read", folder, TIMEOUT)

@@ -124,7 +124,8 @@ async def interview(
     answer_timeout: float = PROBE_TIMEOUT,
     first_contact: bool = False,
 ) -> Description | None:
-    """Send the probe requests of each format, or only of the one that the worker was declared to speak.
+    """Send the probe requests of each format, or only of the one that the worker was declared to speak, then
+    the details of those that recognise it.
 
     ``first_contact``: the worker may not be there, so one request goes first and the others only after
     it was answered. Return None if it answered no request. Raises Unreachable, NotAsked and Looped.
@@ -149,6 +150,13 @@ async def interview(
         return None
     infos = {format.name: format.identify(answers) for format in asked}
     missing = [each.target for each in requests if each.target not in answers]
+    for format in asked:
+        if infos[format.name] is not None and format.details:
+            found = await _ask_all(worker, format.details, answer_timeout, first_contact=False)
+            details = zip(format.details, found, strict=True)
+            infos[format.name] = format.identify(
+                answers | {request.target: reply for request, reply in details if reply is not None}
+            )
     return Description({name: info for name, info in infos.items() if info is not None}, missing)
 
 

@@ -120,8 +120,7 @@ class UnaryReader:
             if (reply := parse_chunk(out)) is not None:
                 self._notes.note_reply(reply)
                 if reply.routing_data is not ABSENT:
-                    with suppress(UpstreamMalformed):  # it is no router's
-                        out = routing_data.extract(out, self.facts) or b"{}"
+                    out = routing_data.extract_from_reply(out, self.facts)
             out = out if self._id_mapping is None else self._id_mapping.map(out)
             if self._creates:
                 self._notes.note_created(created_id(out))

@@ -19,10 +19,11 @@ from collections.abc import Generator, Mapping
 from gateway.formats.base import BaseFormat
 from gateway.formats.contract import Headers, Ids, Reader, ReplyHead, WorkerView
 from gateway.formats.sglang import errors, large_body, load, projection, reader, schema, upstream, vocabulary
+from gateway.formats.sglang.card import DEFAULTS as CARD_DEFAULTS
 from gateway.formats.sglang.options import DEFAULTS, Options
 from gateway.formats.sglang.probes import CAPABILITY, HEALTH, PROBES, identify
 from gateway.formats.sglang.request import LargeBodyFields, SglangRequest
-from gateway.formats.sglang.routes import ROUTES, SETTINGS
+from gateway.formats.sglang.routes import ROUTES, SETTINGS, SWITCH
 
 
 class SglangFormat(BaseFormat[SglangRequest]):
@@ -35,6 +36,8 @@ class SglangFormat(BaseFormat[SglangRequest]):
     loads = load.REQUESTS
     routes = ROUTES
     settings = SETTINGS
+    enabled_by = SWITCH
+    card_defaults = CARD_DEFAULTS
 
     def __init__(self, options: Options = DEFAULTS) -> None:
         self._options = options

@@ -13,12 +13,12 @@ import msgspec
 
 from gateway.errors import GatewayError, UpstreamMalformed
 from gateway.formats.contract import ErrorReply
-from gateway.formats.failures import error_event, error_reply
+from gateway.formats.failures import error_event, error_reply, machine_members, too_long
 
 
 def render(error: GatewayError) -> ErrorReply:
     """Return ``{"error": {"message": ...}}``, as the engine answers a request that it cannot serve."""
-    return error_reply(error, _compact({"error": {"message": error.message}}))
+    return error_reply(error, _compact({"error": {"message": _message(error), **machine_members(error)}}))
 
 
 def in_band(error: GatewayError) -> bytes:
@@ -59,6 +59,21 @@ def _without_stream(document: dict[str, Any], status: int) -> bytes:
         return msgspec.json.encode({"error": {"message": message}})
     flat = {"object": "error", "message": message, "type": str(status), "param": None, "code": status}
     return msgspec.json.encode(flat)
+
+
+def _message(error: GatewayError) -> str:
+    numbers = too_long(error)
+    if numbers is None:
+        return error.message
+    limit, prompt, reply = numbers
+    if numbers.of_prompt:
+        return f"The input ({prompt} tokens) is longer than the model's context length ({limit} tokens)."
+    return (
+        f"Requested token count exceeds the model's maximum context length of {limit} tokens. You requested "
+        f"a total of {prompt + reply} tokens: {prompt} tokens from the input messages and {reply} tokens for "
+        "the completion. Please reduce the number of tokens in the input messages or the completion to fit "
+        "within the limit."
+    )
 
 
 def _compact(document: object) -> bytes:

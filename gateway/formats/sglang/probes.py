@@ -6,14 +6,17 @@ Owns: which probes, and what their replies mean (SGLang 0.5.22 and older). Must 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from gateway.formats.sglang.card import card_values
 from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL
-from gateway.formats.worker_contract import Capacity, ProbeReply, ProbeRequest, WorkerInfo
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
 ENGINE = "sglang"
+#: Also the key of the endpoint on a card.
 CAPABILITY = "sglang_generate"
 
 _INFO = "/server_info"
@@ -47,6 +50,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         return _locked(replies)
     cards = _cards(_document(replies, _MODELS))
     reason = _unusable(info, model)
+    values = card_values(info, model, cards)
     return WorkerInfo(
         engine=ENGINE,
         capability=CAPABILITY,
@@ -54,14 +58,11 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         reason=reason or (_RUST_FRONTEND if info.get("frontend") == "rust" else ""),
         version=_text(info.get("version")),
         models=_models(cards, info, model),
-        context_length=_context_length(cards, info),
         stream_mode=_stream_mode(info),
-        weight_version=_text(model.get("weight_version")) or _text(info.get("weight_version")),
         adapters=tuple(name for card in cards if card.get("parent") and (name := _text(card.get("id")))),
-        cards=_cards_by_name(cards, info),
+        model_entries=_entries_by_name(cards, info),
         launch=_launch(info.get("startup_time")),
-        capacity=_capacity(info),
-        vocab_size=_count(info.get("vocab_size")) or _count(model.get("vocab_size")),
+        card=replace(values, capabilities=() if reason else (CAPABILITY,)),
         model_path=_text(model.get("model_path")) or _text(info.get("model_path")),
     )
 
@@ -125,7 +126,7 @@ def _models(
     return ids or (() if name is None else (name,))
 
 
-def _cards_by_name(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _entries_by_name(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the cards by the names of ``_models``."""
     started_as = _text(info.get("served_model_name"))
     return {
@@ -133,29 +134,6 @@ def _cards_by_name(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> dict
         for card in cards
         if (name := _text(card.get("id"))) is not None
     }
-
-
-def _context_length(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> int | None:
-    lengths = (*(card.get("max_model_len") for card in cards), info.get("context_length"))
-    return next((length for length in lengths if type(length) is int and length > 0), None)
-
-
-def _capacity(info: Mapping[str, Any]) -> Capacity:
-    """Return what the server's settings and its first scheduler report."""
-    states = info.get("internal_states")
-    first = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
-    tokens, page = _count(info.get("max_total_num_tokens")), _count(info.get("page_size"))
-    return Capacity(
-        kv_blocks=None if tokens is None else -(-tokens // (page or 1)),
-        kv_block_size=page,
-        max_requests=_count(info.get("max_running_requests"))
-        or _count(first.get("effective_max_running_requests_per_dp")),
-        max_batch_tokens=_count(info.get("max_prefill_tokens")),
-    )
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
 def _stream_mode(info: Mapping[str, Any]) -> str | None:

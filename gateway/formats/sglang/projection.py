@@ -12,13 +12,14 @@ other server, which is written in Rust, does not accept either.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.contract import Headers, Projection
+from gateway.formats.contract import UNKNOWN_LENGTH, Headers, Projection
 from gateway.formats.sglang.body_fields import (
     MEDIA,
     PER_PROMPT,
@@ -28,7 +29,7 @@ from gateway.formats.sglang.body_fields import (
     read_fields,
 )
 from gateway.formats.sglang.hints import RANK_HEADER, field_rank, hints_of, model_of, rank_of, session_of
-from gateway.formats.sglang.prompt_ids import PromptIds
+from gateway.formats.sglang.prompt_ids import MOST_LENGTHS, PromptIds
 from gateway.formats.sglang.raw_members import NULL
 from gateway.formats.sglang.request import (
     ABSENT,
@@ -48,8 +49,11 @@ _UNSAFE_ID = re.compile(r"[0-9a-f]{1,4}|HEALTH_CHECK.*", re.DOTALL)
 
 _reserved = attrgetter(*RESERVED)
 _per_prompt = attrgetter(*PER_PROMPT)
+# With one of these a prompt is longer than its ids, or has none.
+_beside_ids = attrgetter("session_params", "input_embeds", "image_data", "video_data", "audio_data")
 _NOTHING_RESERVED = (ABSENT,) * len(RESERVED)
 _NOTHING_PER_PROMPT = (ABSENT,) * len(PER_PROMPT)
+_NOTHING_BESIDE_IDS = (ABSENT,) * 5
 
 
 def parse(body: bytes, headers: Headers) -> SglangRequest:
@@ -85,6 +89,7 @@ def project(request: SglangRequest) -> Projection:
         partial(hints_of, request.fields, request.headers),
         request.fields.rid_cuts if isinstance(request.fields, LargeBodyFields) else None,
         session_of(request.fields) if request.in_session else None,
+        request.longest,
     )
 
 
@@ -96,8 +101,11 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
     """
     if _reserved(fields) != _NOTHING_RESERVED:
         _check_reserved(fields)
-    batch, prompt_tokens = _prompts(fields, ids)
-    samples_per_prompt, max_tokens = _sampling(fields, batch)
+    batch, ids = _prompts(fields, ids)
+    samples_per_prompt, max_tokens, limits = _sampling(fields, batch)
+    longest = UNKNOWN_LENGTH
+    if ids is not None and _only_ids(fields):
+        longest = _longest(ids, batch, max_tokens, limits)
     if isinstance(fields.rid, list):
         _check_rids(fields.rid, batch, samples_per_prompt)
     if fields.logprob_start_len is not ABSENT:
@@ -115,7 +123,7 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
         ids=_client_ids(fields.rid, batch, first.get(b"x-request-id")),
         batch=batch,
         samples_per_prompt=samples_per_prompt,
-        prompt_tokens=prompt_tokens,
+        prompt_tokens=None if ids is None else ids.tokens,
         max_tokens=max_tokens,
         in_session=_in_session(fields),
         model=model_of(fields),
@@ -124,6 +132,7 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
         rid_spans=None if large is None else large.rid_spans,
         rank=None if rank is None else _new_rank(fields, rank),
         rank_spans=() if large is None else large.rank_spans,
+        longest=longest,
     )
 
 
@@ -169,28 +178,52 @@ def _client_ids(
 # The prompt: the number of texts is the batch size; the model gets the ids where both are given.
 
 
-def _prompts(fields: BodyFields, ids: PromptIds | None) -> tuple[int | None, int | None]:
-    """Return (number of prompts, None for a single one; number of prompt ids, None without ids)."""
+def _prompts(fields: BodyFields, ids: PromptIds | None) -> tuple[int | None, PromptIds | None]:
+    """Return (number of prompts, None for a single one; the count of their ids, None without ids)."""
     if fields.input_ids is ABSENT or fields.input_ids == NULL:
         return (_embeds(fields) if _missing(fields.text) else _texts(fields)), None
-    batch, tokens = _token_ids(fields, ids)
+    batch, ids = _token_ids(fields, ids)
     if not _missing(fields.text):
         batch = _texts_and_ids(fields, batch)
-    return batch, tokens
+    return batch, ids
 
 
-def _token_ids(fields: BodyFields, found: PromptIds | None) -> tuple[int | None, int]:
-    """Return the rows (None for one flat list) and the ids of ``input_ids``."""
+def _token_ids(fields: BodyFields, found: PromptIds | None) -> tuple[int | None, PromptIds]:
+    """Return the rows (None for one flat list) and the count of ``input_ids``."""
     if found is None:
         found = PromptIds()
         found.add(bytes(fields.input_ids))
     if found.negative:
         raise _crash("negative_token_id", "input_ids must not hold a negative id.", "input_ids")
     if not found.nested:
-        return None, found.tokens
+        return None, found
     if found.empty and not _in_session(fields):
         raise _crash("empty_batch_item", "No item of a batch of input_ids may be empty.", "input_ids")
-    return found.rows, found.tokens
+    return found.rows, found
+
+
+def _only_ids(fields: BodyFields) -> bool:
+    """Return True if the ids are the whole prompt."""
+    beside = _beside_ids(fields)
+    return beside == _NOTHING_BESIDE_IDS or all(map(_missing, beside))
+
+
+def _longest(
+    ids: PromptIds, batch: int | None, max_tokens: int | None, limits: Sequence[int] | None
+) -> tuple[int, int]:
+    """Return the length of the prompt that is longest with its reply (gateway.formats.contract.Projection).
+
+    ``limits`` are those of the replies, if each prompt has its own.
+    """
+    if ids.nested and ids.rows != batch:
+        return UNKNOWN_LENGTH  # some rows belong to no prompt
+    if limits is None:
+        return ids.longest, ids.longest + (max_tokens or 1)
+    if batch is not None and batch > MOST_LENGTHS:
+        return ids.longest, ids.longest + 1
+    lengths = ids.lengths[:batch] if ids.nested else [ids.tokens]
+    total, prompt = max((length + limit, length) for length, limit in zip(lengths, limits, strict=False))
+    return prompt, total
 
 
 def _texts(fields: BodyFields) -> int | None:
@@ -231,20 +264,22 @@ def _missing(raw: msgspec.Raw) -> bool:
 # Sampling, and everything else that must match the number of prompts.
 
 
-def _sampling(fields: BodyFields, batch: int | None) -> tuple[int, int | None]:
-    """Return (samples of each prompt; the token limit, None where it is left open)."""
+def _sampling(fields: BodyFields, batch: int | None) -> tuple[int, int | None, Sequence[int] | None]:
+    """Return (samples of each prompt; the token limit, None where it is left open; if each prompt has a limit
+    of its own, all of them).
+    """
     params = fields.sampling_params
     if isinstance(params, Sampling):
-        return _samples_per_prompt(params, batch), params.max_new_tokens
+        return _samples_per_prompt(params, batch), params.max_new_tokens, None
     several = fields.sampling_list if isinstance(fields, LargeBodyFields) else None
     if several is None:
         if params is None:
-            return 1, None
+            return 1, None, None
         several = SamplingList(params)
     if not several.count or (batch is not None and several.count < batch):
         raise InvalidRequest("sampling_params must have an entry for each prompt.", param="sampling_params")
     # The Rust server accepts a list for a single prompt; the Python server answers it with a 500.
-    return _samples_per_prompt(several.first, batch), several.max_new_tokens
+    return _samples_per_prompt(several.first, batch), several.max_new_tokens, several.limits
 
 
 def _samples_per_prompt(params: Sampling, batch: int | None) -> int:

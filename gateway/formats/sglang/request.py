@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from gateway.formats.contract import Headers
+from gateway.formats.contract import UNKNOWN_LENGTH, Headers
 from gateway.formats.json.windows import Span
+from gateway.formats.sglang.prompt_ids import MOST_LENGTHS
 
 #: The value of a field that the body does not have.
 ABSENT = msgspec.Raw()
@@ -29,15 +30,17 @@ class Sampling(msgspec.Struct):
 class SamplingList:
     """The summary of a list of sampling parameters: the first, their number, and the highest token limit.
 
-    ``max_new_tokens`` is None if an entry has no limit, 0 for an empty list.
+    ``max_new_tokens`` is None if an entry has no limit, 0 for an empty list. ``limits`` are those of the
+    first entries, 1 for an entry without one.
     """
 
-    __slots__ = ("count", "first", "max_new_tokens")
+    __slots__ = ("count", "first", "limits", "max_new_tokens")
 
     def __init__(self, entries: Sequence[Sampling] = ()) -> None:
         self.first = Sampling()
         self.count = 0
         self.max_new_tokens: int | None = 0
+        self.limits: list[int] = []
         for entry in entries:
             self.add(entry)
 
@@ -49,6 +52,8 @@ class SamplingList:
             self.max_new_tokens = None
         else:
             self.max_new_tokens = max(self.max_new_tokens, limit)
+        if self.count < MOST_LENGTHS:
+            self.limits.append(limit or 1)
         self.count += 1
 
 
@@ -115,7 +120,7 @@ class SglangRequest(msgspec.Struct, frozen=True):
     that it keeps. ``fields``: what the hints are read from when a policy asks for them. ``rid_spans``: where
     the values of all ``rid`` members stand in a large body, None for a body that is read at once. ``rank``:
     the data-parallel rank that the header names, None if the body names the same; ``rank_spans``: where a
-    large body has one.
+    large body has one. ``longest``: that of the projection.
     """
 
     body: bytes
@@ -134,6 +139,7 @@ class SglangRequest(msgspec.Struct, frozen=True):
     rid_spans: Sequence[Span] | None = None
     rank: int | None = None
     rank_spans: Sequence[Span] = ()
+    longest: tuple[int, int] = UNKNOWN_LENGTH
 
     def without_body(self) -> SglangRequest:
         """Return the request without its body and without the fields, which hold parts of it."""

@@ -20,6 +20,9 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: The setting of the gateway that switches the generate endpoint.
+SWITCH = "sglang_enable_generate"
+
 _GET, _EITHER = ("GET",), ("GET", "POST")
 
 ROUTES = Routes(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from gateway.errors import GatewayError, UpstreamMalformed
+from gateway.formats import routing_data
 from gateway.formats.contract import ReplyFacts
 from gateway.formats.id_mapping import IdMapping
 from gateway.formats.passthrough import ReplyBuffer
@@ -31,7 +32,10 @@ class UnaryReader:
     and scanned.
     """
 
-    __slots__ = ("_samples_per_prompt", "_buffer", "_samples", "_scanner", "_id_mapping", "facts", "identity")
+    __slots__ = (
+        *("_buffer", "_id_mapping", "_large", "_samples", "_samples_per_prompt", "_scanner"),
+        *("facts", "identity"),
+    )
 
     streaming = False
 
@@ -50,7 +54,9 @@ class UnaryReader:
             return b""
         if self._scanner is None:
             self._scanner = UnaryScanner(self.facts, self._samples_per_prompt)
+            self._large = routing_data.LargeReply(self.facts)
         self._scanner.feed(data)
+        data = self._large.feed(data)
         return data if self._id_mapping is None else self._id_mapping.feed(data)
 
     def finish(self) -> bytes:
@@ -60,6 +66,7 @@ class UnaryReader:
             tally = Tally(self._samples, self._samples_per_prompt, facts)
             tally.reply(reply)
             facts.ending = ending_of(facts, error_event=tally.error_event)
+            reply = routing_data.extract_from_reply(reply, facts)
             facts.foreign = self._samples > 0 and not facts.finish_reasons and facts.error_status is None
             return reply if id_mapping is None else id_mapping.map(reply)
         if not self._scanner.complete():
@@ -67,7 +74,8 @@ class UnaryReader:
         facts.terminal = True
         facts.ending = ending_of(facts, error_event=False)
         facts.foreign = not facts.finish_reasons
-        return b"" if id_mapping is None else id_mapping.flush()
+        rest = self._large.feed(b"", final=True)
+        return rest if id_mapping is None else id_mapping.feed(rest) + id_mapping.flush()
 
     def fail(self, error: GatewayError) -> bytes:
         return b""

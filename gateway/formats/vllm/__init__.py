@@ -23,10 +23,11 @@ from gateway.formats.json.steps import STEPWISE_SIZE
 from gateway.formats.options import Kind, count, flag, mebibytes, read
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT
 from gateway.formats.vllm import errors, large_body, load, projection, reader, schema, upstream
+from gateway.formats.vllm.card import DEFAULTS as CARD_DEFAULTS
 from gateway.formats.vllm.join import reader as join
-from gateway.formats.vllm.probes import CAPABILITY, HEALTH, PROBES, identify
+from gateway.formats.vllm.probes import CAPABILITY, DETAILS, HEALTH, PROBES, identify
 from gateway.formats.vllm.request import Request
-from gateway.formats.vllm.routes import ROUTES, SETTINGS
+from gateway.formats.vllm.routes import ROUTES, SETTINGS, SWITCH
 
 _OPTIONS: Mapping[str, Kind] = {
     "passthrough_engine_errors": flag,
@@ -51,10 +52,13 @@ class VllmFormat(BaseFormat[Request]):
     name = "vllm"
     capability = CAPABILITY
     probes = PROBES
+    details = DETAILS
     health = HEALTH
     loads = load.REQUESTS
     routes = ROUTES
     settings = SETTINGS
+    enabled_by = SWITCH
+    card_defaults = CARD_DEFAULTS
 
     def parse(self, body: bytes, headers: Headers) -> Request:
         request = projection.parse(body, headers)

@@ -9,7 +9,7 @@ import json
 
 from gateway.errors import GatewayError
 from gateway.formats.contract import ErrorReply
-from gateway.formats.failures import error_event, error_reply, param_of
+from gateway.formats.failures import error_event, error_reply, machine_members, param_of, too_long
 
 _TYPES = {
     400: "BadRequestError",
@@ -36,11 +36,29 @@ def in_band(error: GatewayError) -> bytes:
 
 def _envelope(error: GatewayError) -> dict[str, str | int | None]:
     return {
-        "message": error.message,
+        "message": _message(error),
         "type": _type(error),
         "param": param_of(error),
         "code": error.status,
+        **machine_members(error),
     }
+
+
+def _message(error: GatewayError) -> str:
+    numbers = too_long(error)
+    if numbers is None:
+        return error.message
+    limit, prompt, reply = numbers
+    if prompt > limit:
+        wanted, of = "", ""
+    else:
+        asked = "at least 1" if numbers.of_prompt else reply
+        wanted = f"plus the number of requested output tokens ({asked}) "
+        of = " (prompt + requested output tokens)"
+    return (
+        f"The decoder prompt (length {prompt}) {wanted}is longer than the maximum model length of {limit}. "
+        f"Make sure that `max_model_len` is no smaller than the number of text tokens{of}."
+    )
 
 
 def _type(error: GatewayError) -> str:

@@ -10,10 +10,14 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from gateway.cards.values import CardValues
+from gateway.formats.vllm.card import CAPABILITY_KEY, card_values
+from gateway.formats.vllm.load import METRICS
 from gateway.formats.vllm.upstream import GENERATE_PATH
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
@@ -22,12 +26,16 @@ CAPABILITY = "vllm_generate"
 VERSION = ProbeRequest("GET", "/version")
 MODELS = ProbeRequest("GET", "/v1/models")
 GENERATE = ProbeRequest("POST", GENERATE_PATH, b"{}")
+KV_EVENTS = ProbeRequest("GET", "/kv_event_sources")
 #: Served in development mode only, like the routes that pause the engine.
 WEIGHTS = ProbeRequest("GET", "/weight_info")
 PAUSED = ProbeRequest("GET", "/is_paused")
 SLEEPING = ProbeRequest("GET", "/is_sleeping")
+CONFIG = ProbeRequest("GET", "/server_info?config_format=json")
 
-PROBES = (VERSION, MODELS, GENERATE, WEIGHTS, PAUSED, SLEEPING)
+PROBES = (VERSION, MODELS, GENERATE, KV_EVENTS, WEIGHTS, PAUSED, SLEEPING, CONFIG)
+#: Engines of other kinds report some of their metrics to one reader only.
+DETAILS = (METRICS,)
 HEALTH = ProbeRequest("GET", "/health")
 
 _REASONS = {
@@ -51,9 +59,8 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         return None
     paused = _object(replies.get(PAUSED.target)).get("is_paused") is True
     sleeping = _object(replies.get(SLEEPING.target)).get("is_sleeping") is True
-    lengths = [length for model in models if isinstance(length := model.get("max_model_len"), int)]
     bases = [model for model in models if not model.get("parent")]
-    sizes, paths = ([base.get(name) for base in bases] for name in ("vocab_size", "root"))
+    paths = [base.get("root") for base in bases]
     return WorkerInfo(
         engine="vllm" if is_vllm else "vllm-compatible",
         capability=CAPABILITY,
@@ -61,19 +68,29 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         reason="" if usable else _reason(reply),
         version=version,
         models=tuple(name for model in models if isinstance(name := model.get("id"), str)),
-        # Adapters are listed after their base model, some without a length of their own.
-        context_length=lengths[0] if lengths else None,
         stream_mode="delta",
-        weight_version=_weight_version(replies.get(WEIGHTS.target)),
         adapters=tuple(
             name for model in models if model.get("parent") and isinstance(name := model.get("id"), str)
         ),
         paused=paused or sleeping,
         reports_pauses=any(_object(replies.get(each.target)) for each in (PAUSED, SLEEPING)),
-        vocab_size=next((size for size in sizes if type(size) is int and size > 0), None),
         model_path=next((path for path in paths if isinstance(path, str)), None),
-        cards={name: model for model in models if isinstance(name := model.get("id"), str)},
+        model_entries={name: model for model in models if isinstance(name := model.get("id"), str)},
+        card=_card(replies, models, usable=usable),
     )
+
+
+def _card(replies: Mapping[str, ProbeReply], models: list[dict[str, Any]], *, usable: bool) -> CardValues:
+    config = _object(replies.get(CONFIG.target)).get("vllm_config")
+    metrics, sources = replies.get(METRICS.target), replies.get(KV_EVENTS.target)
+    values = card_values(
+        models,
+        config if isinstance(config, dict) else {},
+        metrics.body if metrics is not None and metrics.status == 200 else b"",
+        _object(sources) if sources is not None and sources.status == 200 else None,
+        _object(replies.get(WEIGHTS.target)),
+    )
+    return replace(values, capabilities=(CAPABILITY_KEY,) if usable else ())
 
 
 def _serves(reply: ProbeReply, is_vllm: bool) -> bool:
@@ -107,11 +124,6 @@ def _reason(reply: ProbeReply | None) -> str:
 def _version(reply: ProbeReply | None) -> str | None:
     found = _object(reply).get("version")
     return found if isinstance(found, str) else None
-
-
-def _weight_version(reply: ProbeReply | None) -> str | None:
-    found = _object(reply).get("weight_version")
-    return found if isinstance(found, str) and found else None
 
 
 def _models(reply: ProbeReply | None) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from gateway.errors import InvalidRequest
-from gateway.formats.contract import Headers, Projection, header
+from gateway.formats.contract import UNKNOWN_LENGTH, Headers, Projection, header
 from gateway.formats.json.ids import STAND_IN, cut_ids
 from gateway.formats.json.loose import plain_json
 from gateway.formats.json.windows import Span
@@ -24,7 +24,7 @@ from gateway.formats.routing_hints import Hints, ImageSpan
 from gateway.formats.vllm.ids import fits_header
 from gateway.formats.vllm.lenient import check_utf8, count_items, flag, integer
 from gateway.formats.vllm.multimodal import image_spans
-from gateway.formats.vllm.request import Body, Request, Sampling, UntypedBody, UntypedSampling
+from gateway.formats.vllm.request import NULL, Body, Request, Sampling, UntypedBody, UntypedSampling
 
 T = TypeVar("T")
 
@@ -100,18 +100,24 @@ def check_ids(ids: Sequence[int], size: int) -> None:
 
 def project(request: Request) -> Projection:
     """Return what routing, ids and metrics may know of ``request``."""
-    name = request.name
+    name, prompt = request.name, request.prompt_tokens
+    longest = UNKNOWN_LENGTH
+    # With features an engine of another release may count an image by itself.
+    if prompt is not None and (request.features is NULL or is_null(request.features)):
+        longest = prompt, prompt + (request.max_tokens or 1)
     return Projection(  # in the order of its fields: to name them doubles its price
         request.stream,
         () if name is None else (name,),
         name is None or fits_header(name),
         "request_id",
         request.model,
-        request.prompt_tokens,
+        prompt,
         request.max_tokens,
         request.samples,
         partial(hints, request),
         request.id_cuts,
+        None,
+        longest,
     )
 
 

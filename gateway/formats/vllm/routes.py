@@ -19,6 +19,9 @@ SETTINGS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: The setting of the gateway that switches the generate endpoint.
+SWITCH = "vllm_enable_inference_v1_generate"
+
 _GET = ("GET",)
 
 ROUTES = Routes(

@@ -11,6 +11,7 @@ import re
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
+from gateway.formats import routing_data
 from gateway.formats.contract import ReplyFacts
 from gateway.formats.passthrough import ReplyBuffer
 from gateway.formats.vllm.ending import FAILED, ending_of
@@ -28,7 +29,7 @@ class UnaryReader:
     scanned.
     """
 
-    __slots__ = ("_buffer", "_mapper", "_scanner", "facts", "identity")
+    __slots__ = ("_buffer", "_large", "_mapper", "_scanner", "facts", "identity")
 
     streaming = False
 
@@ -47,7 +48,9 @@ class UnaryReader:
             if not data.lstrip(_SPACE).startswith(b"{"):
                 raise UpstreamMalformed("The worker's reply is not a JSON object")
             self._scanner = _Scanner(self.facts)
+            self._large = routing_data.LargeReply(self.facts)
         self._scanner.feed(data)
+        data = self._large.feed(data)
         return data if self._mapper is None else self._mapper.feed(data)
 
     def finish(self) -> bytes:
@@ -64,11 +67,13 @@ class UnaryReader:
         if self._scanner is None:
             body = self._buffer.take()
             _note_reply(self.facts, body)
+            body = routing_data.extract_from_reply(body, self.facts)
             return body if self._mapper is None else self._mapper.map(body)
         if not self._scanner.closed:
             raise UpstreamIncomplete("The worker's reply ended before it was complete")
         self.facts.terminal = True
-        return b"" if self._mapper is None else self._mapper.flush()
+        rest = self._large.feed(b"", final=True)
+        return rest if self._mapper is None else self._mapper.feed(rest) + self._mapper.flush()
 
 
 class _Scanner:

@@ -7,3 +7,8 @@ the published schema), understood by ``request`` and ``sampling``, run by ``engi
 ``reply``. ``control``, ``control_bodies`` and ``information`` are the other routes; ``errors`` and
 ``field_types`` have the texts of errors.
 """
+
+from gateway.sim.engine import Dialect
+from gateway.sim.sglang.engine import SglangEngine
+
+DIALECT = Dialect("/generate", SglangEngine)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from posixpath import join
 from typing import Any
 
+from gateway.cards.structural_tag import KEY
 from gateway.sim.config import SimConfig
 from gateway.sim.engine import wall_clock
 from gateway.sim.scheduler import FIRST_VERSION, Scheduler
@@ -36,7 +37,7 @@ def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> d
         "preferred_sampling_params": None,
         "weight_version": scheduler.version,
         "load_format": "auto",
-        "reasoning_parser": None,
+        "reasoning_parser": config.reasoning_parser,
         "tool_call_parser": None,
         "disaggregation_mode": "null",
         "has_image_understanding": False,
@@ -47,8 +48,11 @@ def model_info(config: SimConfig, scheduler: Scheduler, loaded: str | None) -> d
 
 
 def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
-    """Return the body of ``/server_info``: the arguments given at the start, and the scheduler's state."""
-    return {
+    """Return the body of ``/server_info``: the arguments given at the start, and the scheduler's state.
+
+    A real server has no ``structural_tag``.
+    """
+    info = {
         "model_path": join("/models", config.model),
         "tokenizer_path": f"/models/{config.model}",
         "skip_tokenizer_init": config.skip_tokenizer,
@@ -68,14 +72,19 @@ def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
         "port": config.port,
         "served_model_name": config.model,
         "weight_version": FIRST_VERSION,
-        "reasoning_parser": None,
+        "reasoning_parser": config.reasoning_parser,
         "tool_call_parser": None,
         "preferred_sampling_params": None,
-        "allow_auto_truncate": False,
+        "allow_auto_truncate": config.allow_auto_truncate,
         "stream_interval": config.stream_interval,
         "incremental_streaming_output": config.incremental_streaming_output,
         "enable_metrics": config.enable_metrics,
         "kv_events_config": None,
+        "speculative_algorithm": None,
+        "speculative_num_steps": None,
+        "speculative_eagle_topk": None,
+        "speculative_num_draft_tokens": None,
+        "speculative_adaptive": False,
         "enable_lora": config.enable_lora or None,
         "disaggregation_mode": "null",
         "launch_command": f"tito-gateway sim sglang --model {config.model}",
@@ -104,7 +113,9 @@ def server_info(config: SimConfig, scheduler: Scheduler) -> dict[str, Any]:
         ],
         "version": VERSION,
         "frontend": "python",
+        KEY: config.dyn_structural_tag.member(),
     }
+    return {name: value for name, value in info.items() if name not in config.server_info_without.split(",")}
 
 
 def model_card(config: SimConfig, name: str, *, parent: str | None = None) -> dict[str, Any]:

@@ -79,6 +79,8 @@ def read(body: Body, config: SimConfig, loras: set[str]) -> Request:
         raise ValueFault(_NO_HIDDEN_STATES)
     items = []
     for at, prompt in enumerate(prompts):
+        if config.allow_auto_truncate:
+            del prompt[config.max_model_len - 1 :]
         packed = _check_prompt(prompt, config)
         items.append(
             Item(
@@ -206,7 +208,7 @@ def _limit(prompt: int, params: Params, config: SimConfig) -> int:
     wanted = params.max_new_tokens
     if wanted is None:
         return room
-    if wanted > room and params.explicit_max:
+    if wanted > room and params.explicit_max and not config.allow_auto_truncate:
         raise ValueFault(
             f"Requested token count exceeds the model's maximum context length of {config.max_model_len} "
             f"tokens. You requested a total of {prompt + wanted} tokens: {prompt} tokens from the input "

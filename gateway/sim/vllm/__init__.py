@@ -6,3 +6,8 @@ A generate call is understood by ``request`` and ``sampling``, run by ``engine``
 ``control`` and ``control_input`` are the other routes; ``errors`` and ``field_types`` have the texts of
 errors.
 """
+
+from gateway.sim.engine import Dialect
+from gateway.sim.vllm.engine import VllmEngine
+
+DIALECT = Dialect("/inference/v1/generate", VllmEngine)

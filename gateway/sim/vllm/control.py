@@ -10,6 +10,7 @@ import uuid
 from posixpath import join
 from typing import TYPE_CHECKING, Any
 
+from gateway.cards.structural_tag import KEY
 from gateway.sim.engine import GET, GET_OR_POST, POST, Handler, Route, ok, plain, wall_clock
 from gateway.sim.exchange import Exchange
 from gateway.sim.scheduler import Pause
@@ -121,6 +122,7 @@ class Control:
             "group": None,
             "is_blocking": False,
         }
+        policy = self._config.dyn_structural_tag
         return {
             "id": name,
             "object": "model",
@@ -130,6 +132,8 @@ class Control:
             "parent": parent,
             "max_model_len": None if parent else self._config.max_model_len,
             "permission": [permission],
+            # A real server has no such member; without it the policy is off by default.
+            **({KEY: policy.member()} if policy.enabled and not parent else {}),
         }
 
     def server_info(self, exchange: Exchange) -> None:
@@ -137,7 +141,12 @@ class Control:
         if parameter(exchange, "config_format", field_types.literal("text", "json"), "text") == "text":
             ok(exchange, {"vllm_config": f"model='{name}', max_seq_len={length}"})
         else:
-            ok(exchange, {"vllm_config": {"model_config": {"model": name, "max_model_len": length}}})
+            grammars = {"reasoning_parser": self._config.reasoning_parser or "", "enable_in_reasoning": False}
+            config = {
+                "model_config": {"model": name, "max_model_len": length},
+                "structured_outputs_config": grammars,
+            }
+            ok(exchange, {"vllm_config": config})
 
     def metrics(self, exchange: Exchange) -> None:
         scheduler, cache = self._scheduler, self._scheduler.cache

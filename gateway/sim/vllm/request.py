@@ -124,6 +124,11 @@ def check_engine_rules(request: Request, config: SimConfig) -> None:
 
 def too_long(prompt: int, room: int) -> str:
     """Return the text about a prompt of ``prompt`` tokens in a context of ``room``."""
+    if prompt > room:
+        return (
+            f"The decoder prompt (length {prompt}) is longer than the maximum model length of {room}. Make "
+            "sure that `max_model_len` is no smaller than the number of text tokens."
+        )
     return (
         f"The decoder prompt (length {prompt}) plus the number of requested output tokens (at least 1) is "
         f"longer than the maximum model length of {room}. Make sure that `max_model_len` is no smaller than "

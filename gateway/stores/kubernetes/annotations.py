@@ -5,9 +5,12 @@ Owns: the names of the annotations, and their valid values. Must never enter: an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.cards.members import read
+from gateway.cards.values import NOTHING, CardValues
 from gateway.stores.record import WORKER_TYPES
 
 PREFIX = "tito-gateway/"
@@ -35,6 +38,7 @@ class Annotations:
     vocab_size: int | None = None
     held: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+    card: CardValues = NOTHING
     unknown: tuple[str, ...] = ()
 
     @classmethod
@@ -57,6 +61,7 @@ class Annotations:
             vocab_size=_integer("vocab-size", given.pop("vocab-size", None)),
             held=_one_of("held", given.pop("held", None), ("true", "false")) == "true",
             labels=_labels(given.pop("labels", "")),
+            card=_card(given.pop("card", None)),
             unknown=tuple(sorted(given)),
         )
 
@@ -101,6 +106,18 @@ def _labels(value: str) -> Mapping[str, str]:
             raise _bad("labels", each, "NAME=VALUE, several separated by commas")
         labels[name.strip()] = content.strip()
     return labels
+
+
+def _card(value: str | None) -> CardValues:
+    if not value:
+        return NOTHING
+    try:
+        members = json.loads(value)
+        if not isinstance(members, dict):
+            raise ValueError("not an object")
+        return read(members)
+    except (ValueError, RecursionError) as error:
+        raise _bad("card", value, f"a JSON object of a card: {str(error)[:60]}") from None
 
 
 def _split(value: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.stores.kubernetes.annotations import PREFIX, Annotations
 from gateway.stores.kubernetes.objects import Object, text
@@ -92,6 +92,9 @@ def record_of(url: str, annotations: Annotations, labels: Mapping[str, str]) -> 
     Raises ValueError.
     """
     where = {name: value for name, value in labels.items() if value}
+    card = annotations.card
+    if annotations.vocab_size is not None:
+        card = replace(card, vocab_size=annotations.vocab_size)
     return WorkerRecord(
         url=url,
         format=annotations.format,
@@ -99,7 +102,7 @@ def record_of(url: str, annotations: Annotations, labels: Mapping[str, str]) -> 
         worker_type=annotations.worker_type,
         bootstrap_port=annotations.bootstrap_port,
         priority=annotations.priority,
-        vocab_size=annotations.vocab_size,
+        card=card,
         labels={**annotations.labels, **where},
         cordoned=annotations.held,
     )

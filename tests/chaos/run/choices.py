@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from gateway.sim.config import KINDS
+from tests.support.generate import KINDS
 
 #: The actions of a client, with their shares in per cent.
 STREAM, UNARY, LEAVE, STALL, REPEAT, ABORT = "stream", "unary", "leave", "stall", "repeat", "abort"
@@ -99,7 +99,7 @@ def choices(seed: str, profile: Profile = PROFILES["chaos"]) -> Iterator[Choice]
         stream = what in (STREAM, STALL) or (what != UNARY and choice.random() < 0.6)
         yield Choice(
             what=what,
-            kind=choice.choice(KINDS),
+            kind=choice.choice(tuple(KINDS)),
             stream=stream or (what == LEAVE and moment in (AT_HEAD, AT_EVENT)),
             tokens=choice.randint(40, 80) if what == STALL else choice.randint(*profile.tokens),
             prompt=choice.choice((4, 16, 64, 512)),

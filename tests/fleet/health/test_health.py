@@ -460,6 +460,17 @@ async def test_question_for_the_load_that_is_not_answered_is_not_repeated() -> N
         assert (server.count("/load"), worker.reported) == (1, None)
 
 
+@pytest.mark.parametrize("first", [True, False])
+async def test_load_that_is_reported_once_is_asked_for_by_one_process(first: bool) -> None:
+    format: Any = EchoFormat()
+    format.loads = (ProbeRequest("GET", "/load", once=True),)
+    async with ready({"/load": (200, b"7")}, interval=0.001, formats=(format,), first=first) as found:
+        server, worker, _, _ = found
+        await until(lambda: server.count("/health") > 5)
+        assert (server.count("/load") > 0) is first
+        assert (worker.reported is not None) is first
+
+
 async def test_worker_that_does_not_serve_for_long_is_probed_less_often() -> None:
     worker = nobody()
     async with watched(recovery=0.01) as (health, _):

@@ -12,7 +12,7 @@ import trustme
 
 from gateway.fleet.health import probe as module
 from gateway.fleet.health.probe import Unreachable, ask, interview
-from gateway.formats.worker_contract import ProbeReply, ProbeRequest
+from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.upstream.resolver import Resolver
 from tests.fleet.engine import EchoFormat, Engine, connected, engine
 from tests.fleet.support import fleet_with, worker_at
@@ -116,6 +116,21 @@ async def test_interview_without_an_answer_differs_from_one_of_another_server_or
         server.stop()
         with pytest.raises(Unreachable):
             await interview(server.worker(), [ECHO])
+
+
+async def test_details_are_asked_only_of_a_worker_that_its_format_recognises() -> None:
+    knows: Any = EchoFormat()
+    knows.details = (ProbeRequest("GET", "/size"),)
+    knows.identify = lambda replies: (
+        None if "/info" not in replies else WorkerInfo("echo", "echo", True, version=str("/size" in replies))
+    )
+    other: Any = EchoFormat("other")
+    other.details = (ProbeRequest("GET", "/unheard"),)
+    async with engine() as server:
+        server.answers["/size"] = (200, b"7")
+        found = await interview(server.worker(), [knows, other])
+        assert found is not None and found.infos["echo"].version == "True"
+        assert (server.count("/size"), server.count("/unheard")) == (1, 0)
 
 
 async def test_https_worker_is_probed_under_the_given_trust_alone() -> None:

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import pytest
 
+from gateway.cards.values import CardValues
 from gateway.stores.kubernetes.annotations import Annotations, BadAnnotation, port_of
 
 
@@ -27,6 +28,7 @@ def test_all_annotations_are_parsed() -> None:
         "priority": "-3",
         "vocab_size": "151936",
         "held": "true",
+        "card": '{"context_length": 64}',
     }
     labels = "gpu=h100, zone = a,empty="
     assert read(port="30000, http", labels=labels, modle="x", **values) == Annotations(
@@ -39,6 +41,7 @@ def test_all_annotations_are_parsed() -> None:
         priority=-3,
         vocab_size=151936,
         held=True,
+        card=CardValues(context_length=64),
         labels={"gpu": "h100", "zone": "a", "empty": ""},
         unknown=("modle",),
     )
@@ -59,6 +62,7 @@ def test_empty_value_is_unset() -> None:
         ("bootstrap-port", ("x",)),
         ("priority", ("high", "1.5", "9" * 5000)),
         ("held", ("maybe",)),
+        ("card", ("x", "[]", '{"context_length": "x"}', "[" * 9999)),
         ("labels", ("gpu", "=x")),
     ],
 )
