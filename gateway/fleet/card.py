@@ -107,6 +107,15 @@ class CardBuilder:
         return before if _same(card, before) else card
 
 
+def complete(info: WorkerInfo, known: WorkerInfo | None) -> WorkerInfo:
+    """Return ``info`` with what its engine reported before, where it mentions nothing now."""
+    if known is None:
+        return info
+    pairs = zip(_NAMES, _all_of(info.card), _all_of(known.card), strict=True)
+    values = CardValues(**{name: before if now is None else now for name, now, before in pairs})
+    return replace(info, card=values)
+
+
 def recorded(record: WorkerRecord, rank: int | None) -> CardValues:
     """Return what a record says of its worker; ``rank`` is the one that its URL names."""
     values = record.card

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from gateway.fleet.card import complete
 from gateway.fleet.health.model_config import ModelConfigs
 from gateway.fleet.health.outliers import OutlierDetector
 from gateway.fleet.health.probe import PROBE_TIMEOUT, Looped, NotAsked, Unreachable, ask, interview
@@ -323,7 +324,11 @@ class Health:
             # dead as long as it answers its health probe.
             suspect = worker.state is WorkerState.SUSPECT
             return None if suspect else f"it gave no answer to {found.missing[0]}"
-        self._fleet.describe(worker, await self._configs.complete(found.infos))
+        infos = await self._configs.complete(found.infos)
+        if serving and found.missing:
+            # Without the answer to one request it is still the same engine.
+            infos = {name: complete(info, worker.infos.get(name)) for name, info in infos.items()}
+        self._fleet.describe(worker, infos)
         return None
 
     def _why_not_usable(self, worker: Worker) -> str | None:

@@ -153,7 +153,8 @@ async def interview(
     for format in asked:
         if infos[format.name] is not None and format.details:
             found = await _ask_all(worker, format.details, answer_timeout, first_contact=False)
-            details = zip(format.details, found, strict=True)
+            details = list(zip(format.details, found, strict=True))
+            missing += [request.target for request, reply in details if reply is None]
             infos[format.name] = format.identify(
                 answers | {request.target: reply for request, reply in details if reply is not None}
             )

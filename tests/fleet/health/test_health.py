@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cards.values import CardValues
 from gateway.fleet.health import health as module
 from gateway.fleet.health.health import Health
 from gateway.fleet.registry import Fleet
@@ -175,6 +176,30 @@ async def test_missing_answer_to_a_description_makes_a_worker_suspect() -> None:
         assert worker.vitals.failed_probes == 0
         await until(lambda: worker.infos["echo"].models == ("n",))
         assert server.count("/health") > server.count("/info")
+
+
+class Sized(EchoFormat):
+    """Its engine answers ``/models`` with the length of its context, ``/more`` with a number of requests."""
+
+    details = (ProbeRequest("GET", "/more"),)
+
+    def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
+        length, most = (int(replies[path].body) if path in replies else None for path in ("/models", "/more"))
+        found, card = super().identify(replies), CardValues(context_length=length, max_num_seqs=most)
+        return None if found is None else replace(found, card=card)
+
+
+async def test_answer_that_is_missing_takes_nothing_off_the_card_of_a_worker_that_serves() -> None:
+    answers: Answers = {"/models": (200, b"64"), "/more": (200, b"8")}
+    async with ready(answers, interval=0.001, formats=(Sized(),)) as (server, worker, _, _):
+        assert (worker.card.values.context_length, worker.card.values.max_num_seqs) == (64, 8)
+        version = worker.card.version
+        server.answers["/models"] = server.answers["/more"] = None
+        for path in ("/more", "/models", "/more"):
+            await server.asked(path)
+        assert worker.card.version == version
+        server.answers |= {"/models": (200, b"32"), "/more": (200, b"8")}
+        await until(lambda: worker.card.values.context_length == 32)
 
 
 async def test_refused_request_is_death_at_once_and_a_broken_reply_is_not() -> None:
