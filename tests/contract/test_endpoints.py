@@ -1,4 +1,4 @@
-"""The contract of every endpoint of both dialects."""
+"""The contract of every endpoint of each dialect."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from gateway.testing.endpoint import EndpointContract
 from tests.contract import probes
 from tests.contract.models.sglang import SglangModel
+from tests.contract.models.trtllm import TrtllmModel
 from tests.contract.models.vllm import VllmModel
 
 
@@ -46,3 +47,19 @@ class TestVllmAtItsOwnPath(VllmEndpoint):
 
     path = "/inference/v1/generate"
     settings = {"generate_format": "sglang"}
+
+
+class TrtllmEndpoint(EndpointContract):
+    model = TrtllmModel()
+    probes = probes.TRTLLM
+
+
+class TestTrtllmAtGenerate(TrtllmEndpoint):
+    """With ``DYN_GENERATE_FORMAT=trtllm``, ``/generate`` speaks TensorRT-LLM."""
+
+
+class TestTrtllmAtItsOwnPath(TrtllmEndpoint):
+    """With ``--endpoint trtllm``, at the path that the format names."""
+
+    path = "/trtllm/v1/completions"
+    settings = {"generate_format": "sglang", "endpoint": ("trtllm",)}
