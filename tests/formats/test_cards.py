@@ -160,6 +160,15 @@ def test_card_of_a_server_of_vllm(metrics: bytes, config: dict[str, Any], report
     assert vllm.card_values((), config, metrics, None, {}) == reported
 
 
+def test_model_of_another_length_than_the_first_has_a_card_of_its_own() -> None:
+    """Adapters have no length of their own."""
+    lengths = {"base": 2048, "alias": 2048, "adapter": None, "short": 512, "odd": "9"}
+    models = [{"id": name, "max_model_len": length} for name, length in lengths.items()]
+    assert vllm.model_cards(models) == {
+        "short": CardValues(context_length=512, token_budget=TokenBudget(512, True, True))
+    }
+
+
 @pytest.mark.parametrize(
     ("reply", "enabled", "sources"),
     [

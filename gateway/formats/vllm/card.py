@@ -62,7 +62,7 @@ def card_values(
         reasoning_parser=_Section(config, "structured_outputs_config").text("reasoning_parser"),
         kv_event_publishing_enabled=None if kv_events is None else bool(sources),
         kv_event_sources=sources or None,
-        token_budget=None if length is None else TokenBudget(length, True, True),
+        token_budget=_budget(length),
         structural_tag=reported(models[0]) if models else None,
         tool_call_structural_tag_excludes_reasoning=_excludes_reasoning(
             config.get("structured_outputs_config")
@@ -73,6 +73,25 @@ def card_values(
 def _length(model: Mapping[str, Any]) -> int | None:
     length = model.get("max_model_len")
     return length if type(length) is int and 0 < length <= MOST_TOKENS else None
+
+
+def model_cards(models: Sequence[Mapping[str, Any]]) -> dict[str, CardValues]:
+    """Return what a server that lists models of several lengths says of those unlike the first one."""
+    lengths = {
+        name: length
+        for model in models
+        if isinstance(name := model.get("id"), str) and (length := _length(model)) is not None
+    }
+    first = next(iter(lengths.values()), None)
+    return {
+        name: CardValues(context_length=length, token_budget=_budget(length))
+        for name, length in lengths.items()
+        if length != first
+    }
+
+
+def _budget(length: int | None) -> TokenBudget | None:
+    return None if length is None else TokenBudget(length, True, True)
 
 
 def _excludes_reasoning(grammars: Any) -> bool | None:

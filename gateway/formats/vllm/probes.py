@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gateway.cards.values import CardValues
-from gateway.formats.vllm.card import CAPABILITY_KEY, card_values
+from gateway.formats.vllm.card import CAPABILITY_KEY, card_values, model_cards
 from gateway.formats.vllm.load import METRICS
 from gateway.formats.vllm.upstream import GENERATE_PATH
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
@@ -77,6 +77,7 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         model_path=next((path for path in paths if isinstance(path, str)), None),
         model_entries={name: model for model in models if isinstance(name := model.get("id"), str)},
         card=_card(replies, models, usable=usable),
+        model_cards=model_cards(models),
     )
 
 
