@@ -156,7 +156,7 @@ def worker_row(
         "engine": best["engine"],
         "version": best["version"],
         "context_length": best["context_length"],
-        "vocab_size": worker.vocab_size,
+        "vocab_size": worker.card.values.vocab_size,
         "weight_version": worker.weight_version,
         "reported_load": None
         if load is None

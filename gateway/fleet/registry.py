@@ -257,7 +257,6 @@ class Fleet:
         if card is worker.card:
             return
         worker.card = card
-        worker.vocab_size = card.values.vocab_size
         if self._workers.get(worker.identity) is worker:
             self._rosters.clear()
             self._card_conflicts.note(worker)

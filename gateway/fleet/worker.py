@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.card import Card, CardSource
@@ -20,7 +21,7 @@ from gateway.formats.optional import WorkerLoad
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.rendezvous import seed_of
 from gateway.stores.record import WorkerRecord
-from gateway.upstream.address import Address
+from gateway.upstream.address import REMEMBERED, Address, identity_of
 from gateway.upstream.pool import Pool
 
 #: A monotonic time in the past of every other one.
@@ -40,8 +41,9 @@ class View:
     info: WorkerInfo | None
 
 
+@lru_cache(REMEMBERED)
 def id_of(url: str) -> str:
-    """Return the id of the worker at ``url``: the same in every gateway and after every start."""
+    """Return the id of the worker at ``url``."""
     return str(uuid5(NAMESPACE_URL, url))
 
 
@@ -112,8 +114,6 @@ class Worker:
         "card",
         "card_conflicts",
         "cordons",
-        "id",
-        "identity",
         "in_flight",
         "incarnation",
         "infos",
@@ -133,7 +133,6 @@ class Worker:
         "state",
         "url",
         "vitals",
-        "vocab_size",
     )
 
     def __init__(
@@ -145,10 +144,9 @@ class Worker:
         record: WorkerRecord | None = None,
     ) -> None:
         self.address = address
-        #: The URL exactly as it was registered first, and the text that is the same for all its spellings.
-        self.url, self.identity = address.url, address.identity
-        self.id = id_of(address.url)
-        self.seed = seed_of(self.identity)
+        #: The URL exactly as it was registered first.
+        self.url = address.url
+        self.seed = seed_of(address.identity)
         self.record = record or WorkerRecord(address.url, format=declared_format)
         self.pool: Pool  # set by the fleet that takes the worker in
         self.quotas: Quotas  # likewise
@@ -179,13 +177,21 @@ class Worker:
         self.same_server_as: Worker | None = None
         self.incarnation = object()
         self.vitals = Vitals()
-        #: The number of tokens of its model, as its record or else its description says; None: not known.
-        self.vocab_size: int | None = None
         #: Bounds the concurrent aborts at it (gateway.proxy.aborts); None: there was none yet.
         self.abort_slots: asyncio.Semaphore | None = None
 
     def __repr__(self) -> str:
         return f"<Worker {self.url} {self.state} in_flight={self.in_flight}>"
+
+    @property
+    def id(self) -> str:
+        """The same in every gateway and after every start."""
+        return id_of(self.url)
+
+    @property
+    def identity(self) -> str:
+        """The text that is the same for all spellings of its URL."""
+        return identity_of(self.url)
 
     @property
     def declared_format(self) -> str | None:

@@ -65,8 +65,8 @@ async def dispatch(live: LiveExchange) -> None:
         worker = await _lease(live, tried)
         incarnation = worker.incarnation
         try:
-            if worker.vocab_size is not None:
-                await _check_vocabulary(live, worker.vocab_size)
+            if (vocab_size := worker.card.values.vocab_size) is not None:
+                await _check_vocabulary(live, vocab_size)
             # Made before there is a connection, which nobody would close if this failed.
             request = _request_for(live, worker)
             connection = None if worker in tried.needs_new_connection else worker.pool.take()

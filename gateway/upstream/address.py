@@ -22,8 +22,8 @@ _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 _NUMBERS = re.compile(r"(?:0x[0-9a-f]+|[0-9]+)(?:\.(?:0x[0-9a-f]+|[0-9]+)){0,3}")
 #: By whether TLS is used.
 _DEFAULT_PORTS = {False: 80, True: 443}
-#: URLs whose identity is remembered.
-_IDENTITIES = 8192
+#: URLs whose identity or id is remembered.
+REMEMBERED = 8192
 
 
 class BadWorkerUrl(ValueError):
@@ -91,7 +91,7 @@ class Address:
         return f"{server}{_normal_path(self.prefix.decode())}{rank}"
 
 
-@lru_cache(_IDENTITIES)
+@lru_cache(REMEMBERED)
 def identity_of(url: str) -> str:
     """Return the ``Address.identity`` of ``url``; a text that is no URL of a worker is its own identity."""
     try:

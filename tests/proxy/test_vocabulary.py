@@ -81,7 +81,7 @@ async def test_record_says_it_before_the_engine_and_the_engine_before_the_file(
         async def described(record: Mapping[str, Any], size: int) -> None:
             """Return once the worker is known by this record."""
             await client.post("/workers", json={"url": sim.url, **record})
-            await until(lambda: worker.vocab_size == size)
+            await until(lambda: worker.card.values.vocab_size == size)
             assert (await client.get(f"/workers/{worker.id}")).json()["vocab_size"] == size
 
         await described({}, SIZE)
