@@ -130,7 +130,7 @@ def worker_row(
 
     ``elsewhere`` is its load from other processes of the gateway.
     """
-    record, load = worker.record, worker.reported
+    record, load = worker.record, worker.vitals.reported
     offers = [_offer(name, info) for name, info in worker.infos.items()]
     # The usable offer; if there is none, any, so that a reader sees what the worker is.
     best = max(offers, key=_usable, default=_NO_OFFER)
@@ -161,7 +161,7 @@ def worker_row(
         "reported_load": None
         if load is None
         else {"running": load.running, "waiting": load.waiting, "cache_usage": load.cache_usage},
-        "same_server_as": None if worker.same_server_as is None else worker.same_server_as.url,
+        "same_server_as": None if (first := worker.same_server_as) is None else first.url,
         "offers": offers,
         "card": worker.card.document,
         "card_version": worker.card.version,

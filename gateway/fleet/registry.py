@@ -227,9 +227,8 @@ class Fleet:
     def _on_dead(self, worker: Worker) -> None:
         """Forget what was known of the process: the next process shares none of it."""
         incarnation, worker.incarnation = worker.incarnation, object()
-        worker.reported, worker.foreign_requests = None, 0
         worker.pool.forget_idle_limit()
-        worker.vitals, worker.on_trial, worker.occupancy = Vitals(), False, worker.in_flight
+        worker.vitals, worker.occupancy = Vitals(), worker.in_flight
         self._on_death(worker.url, incarnation)
 
     def describe(self, worker: Worker, infos: Mapping[str, WorkerInfo]) -> None:
@@ -361,7 +360,7 @@ class Fleet:
             worker = self._policy.pick(workers) if len(workers) > 1 else workers[0]
         worker.in_flight += 1
         worker.occupancy += 1
-        if worker.on_trial and worker.state is WorkerState.READY:
+        if worker.vitals.on_trial and worker.state is WorkerState.READY:
             worker.vitals.ejected_until = FOREVER
             self.apply_event(worker, WorkerEvent.FULL, "it has a trial request after failed replies")
         return worker

@@ -23,7 +23,7 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing listen
 
 
 class SameServers:
-    """Keeps ``Worker.other_entries`` and ``Worker.same_server_as`` of the workers of one fleet up to date."""
+    """Keeps ``Worker.server_entries`` of the workers of one fleet up to date."""
 
     def __init__(self) -> None:
         self._count = count()
@@ -49,7 +49,7 @@ class SameServers:
         before = worker.other_entries
         self._drop_facts(worker)
         self._joined.pop(worker, None)
-        worker.other_entries, worker.same_server_as = (), None
+        worker.server_entries = ()
         for other in before:
             self._update(other)
 
@@ -62,10 +62,7 @@ class SameServers:
     def _update(self, worker: Worker) -> None:
         alike = {other for fact in self._facts[worker] for other in self._workers[fact]} - {worker}
         agreeing = (other for other in alike if not _contradict(worker, other))
-        others = tuple(sorted(agreeing, key=self._joined.__getitem__))
-        worker.other_entries = others
-        is_later = others and self._joined[others[0]] < self._joined[worker]
-        worker.same_server_as = others[0] if is_later else None
+        worker.server_entries = tuple(sorted((worker, *agreeing), key=self._joined.__getitem__))
 
 
 def _facts(worker: Worker) -> Iterator[str]:

@@ -56,15 +56,18 @@ class Vitals:
         "ejected_until",
         "ejections",
         "failed_probes",
+        "foreign_requests",
         "held_places",
         "last_failed_key",
         "last_reply_at",
         "load_request",
         "logged_reason",
         "not_ready_since",
+        "on_trial",
         "reason_logged_at",
         "refusals",
         "replies",
+        "reported",
     )
 
     def __init__(self) -> None:
@@ -76,6 +79,9 @@ class Vitals:
         self.busy_until = NEVER
         #: How often in a row it answered 429 or 503.
         self.refusals = 0
+        #: The load that it reported last, and how many of these requests are not this gateway's.
+        self.reported: WorkerLoad | None = None
+        self.foreign_requests = 0
         #: Index of the request for its load that it answers; it did not answer those before.
         self.load_request = 0
         #: Monotonic time since when its health probes report that it takes no requests; None: it takes them.
@@ -87,6 +93,8 @@ class Vitals:
         #: which no probe makes it ready; without end during a trial request.
         self.ejections = 0
         self.ejected_until = NEVER
+        #: True from an ejection until a good reply: it gets one request at a time.
+        self.on_trial = False
         #: Monotonic time of the last comparison with other workers.
         self.compared_at = NEVER
         #: The reason that was logged last, and the monotonic time of that.
@@ -98,7 +106,7 @@ class Vitals:
 
 class Worker:
     """One worker. ``in_flight`` counts the leases of this gateway and is exact; ``occupancy`` adds the failed
-    replies that still hold a place. While ``on_trial`` it gets one request at a time.
+    replies that still hold a place.
 
     ``infos`` has one entry per format that recognised it, by the format's name. ``incarnation`` is an object
     that is replaced each time the worker is found dead: it tells one process at the URL from the next.
@@ -117,19 +125,15 @@ class Worker:
         "in_flight",
         "incarnation",
         "infos",
-        "foreign_requests",
         "occupancy",
-        "on_trial",
-        "other_entries",
         "own_lines",
         "pool",
         "quotas",
         "reason",
         "record",
         "record_source",
-        "reported",
-        "same_server_as",
         "seed",
+        "server_entries",
         "state",
         "url",
         "vitals",
@@ -167,14 +171,8 @@ class Worker:
         self._views: dict[str, View] = {}
         self.in_flight = 0
         self.occupancy = 0
-        self.on_trial = False
-        #: The load that it reported last, and how many of these requests are not this gateway's.
-        self.reported: WorkerLoad | None = None
-        self.foreign_requests = 0
-        #: The other entries of its server (gateway.fleet.same_server) in the order they joined, and the first
-        #: of them if that joined before this one.
-        self.other_entries: Sequence[Worker] = ()
-        self.same_server_as: Worker | None = None
+        #: All entries of its server (gateway.fleet.same_server) as they joined; () before it did.
+        self.server_entries: Sequence[Worker] = ()
         self.incarnation = object()
         self.vitals = Vitals()
         #: Bounds the concurrent aborts at it (gateway.proxy.aborts); None: there was none yet.
@@ -206,12 +204,23 @@ class Worker:
     @property
     def load(self) -> int:
         """Its occupancy, and the requests of others when it last reported its load."""
-        return self.occupancy + self.foreign_requests
+        return self.occupancy + self.vitals.foreign_requests
 
     @property
     def in_trial(self) -> bool:
         """True while it has a trial request."""
-        return self.on_trial and self.vitals.ejected_until == FOREVER
+        return self.vitals.on_trial and self.vitals.ejected_until == FOREVER
+
+    @property
+    def other_entries(self) -> Sequence[Worker]:
+        """The other entries of its server, in the order they joined."""
+        return tuple(entry for entry in self.server_entries if entry is not self)
+
+    @property
+    def same_server_as(self) -> Worker | None:
+        """The first entry of its server; None if that is this one."""
+        entries = self.server_entries
+        return entries[0] if entries and entries[0] is not self else None
 
     @property
     def weight_version(self) -> str | None:

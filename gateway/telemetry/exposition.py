@@ -245,7 +245,7 @@ class Exposition:
         yield from self._plain(
             families.TRANSITIONS, (((old.value, new.value), n) for (old, new), n in transitions)
         )
-        reported = [(worker.url, worker.reported) for worker in workers]
+        reported = [(worker.url, worker.vitals.reported) for worker in workers]
         yield from self._plain(
             families.WORKER_RUNNING, (((url,), load.running) for url, load in reported if load is not None)
         )

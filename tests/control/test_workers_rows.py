@@ -33,7 +33,7 @@ def test_row_has_the_record_and_the_probe_results() -> None:
     )
     worker.authorization = b"Bearer hunter2"
     worker.record = WorkerRecord(worker.url, priority=3, bootstrap_port=8998, labels={"zone": "a"})
-    worker.in_flight, worker.reported = 2, WorkerLoad(5, 1, 0.25)
+    worker.in_flight, worker.vitals.reported = 2, WorkerLoad(5, 1, 0.25)
     row = worker_row(worker)
     record = {"priority": 3, "bootstrap_port": 8998, "labels": {"zone": "a"}}
     state = {"state": "ready", "reason": "", "holds": [], "cordons": [], "is_healthy": True, "load": 2}

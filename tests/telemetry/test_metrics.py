@@ -228,7 +228,7 @@ def test_model_is_ready_while_one_usable_worker_serves_it() -> None:
 
 def test_worker_has_series_until_it_is_removed() -> None:
     fleet = [worker("http://w:1")]
-    fleet[0].in_flight, fleet[0].reported = 4, WorkerLoad(5, 1, 0.25)
+    fleet[0].in_flight, fleet[0].vitals.reported = 4, WorkerLoad(5, 1, 0.25)
     metrics = Telemetry(CurrentValues(lambda: fleet))
     count(metrics, completed())
     for numbers in ([1, 4, 5, 1], [None] * 4):

@@ -356,12 +356,13 @@ class Health:
             if reply is None:
                 return
             if (load := format.read_load(request, reply)) is not None:
-                worker.reported, worker.vitals.load_request = load, index
+                worker.vitals.reported, worker.vitals.load_request = load, index
                 # Own requests may have begun or ended while it answered; none of them is another gateway's.
                 own = max(before, worker.in_flight)
-                worker.foreign_requests = max(0, load.running + load.waiting - own)
+                worker.vitals.foreign_requests = max(0, load.running + load.waiting - own)
                 return
-        worker.reported, worker.foreign_requests, worker.vitals.load_request = None, 0, len(requests)
+        vitals = worker.vitals
+        vitals.reported, vitals.foreign_requests, vitals.load_request = None, 0, len(requests)
 
     def _on_alive(self, worker: Worker) -> None:
         """A probe was good: the worker serves, unless it is busy for longer or is ejected."""

@@ -80,7 +80,7 @@ class OutlierDetector:
             vitals.replies.add_good(seconds)
             vitals.last_reply_at = now
             vitals.refusals = 0
-            if worker.on_trial:
+            if vitals.on_trial:
                 self._pass(worker)
             return
         if outcome in _FAILURES:
@@ -125,11 +125,11 @@ class OutlierDetector:
         pause = min(first_pause * 2**vitals.ejections, LONGEST_PAUSE)
         vitals.ejections = min(vitals.ejections + 1, 16)  # no pause needs more doublings
         vitals.ejected_until = now + pause
-        worker.on_trial = True
+        vitals.on_trial = True
 
     def _pass(self, worker: Worker) -> None:
         vitals = worker.vitals
-        worker.on_trial = False
+        vitals.on_trial = False
         vitals.ejections, vitals.ejected_until = 0, NEVER
         vitals.replies.clear()
         self._on_change(worker)

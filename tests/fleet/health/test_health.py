@@ -131,12 +131,12 @@ async def test_refused_probe_is_death_at_once_and_the_worker_is_back_within_a_se
     assert module.RECOVERY_INTERVAL < 1
     async with ready({"/load": (200, b"7")}, interval=interval) as (server, worker, health, _):
         for _ in range(2):
-            await until(lambda: worker.foreign_requests == 7)
+            await until(lambda: worker.vitals.foreign_requests == 7)
             server.stop()
             broke(health, worker)
             await becomes(worker, DEAD)
             assert "nothing listens" in worker.reason
-            assert (worker.foreign_requests, worker.reported) == (0, None)
+            assert (worker.vitals.foreign_requests, worker.vitals.reported) == (0, None)
             await server.start()
             await becomes(worker, READY)
 
@@ -469,20 +469,20 @@ async def test_probe_that_fails_while_tokens_arrive_does_not_count() -> None:
 
 async def test_load_of_others_is_the_reported_load_beyond_the_own() -> None:
     async with ready({"/load": (200, b"7")}, interval=0.002) as (server, worker, _, fleet):
-        await until(lambda: worker.foreign_requests == 7)
+        await until(lambda: worker.vitals.foreign_requests == 7)
         for _ in range(3):
             fleet.lease("echo-generate", None)
-        await until(lambda: worker.foreign_requests == 4)
+        await until(lambda: worker.vitals.foreign_requests == 4)
         assert (worker.in_flight, worker.load) == (3, 7)
         server.answers["/load"] = (200, b"1")
-        await until(lambda: worker.foreign_requests == 0)
+        await until(lambda: worker.vitals.foreign_requests == 0)
         assert worker.load == 3
 
 
 async def test_question_for_the_load_that_is_not_answered_is_not_repeated() -> None:
     async with ready(interval=0.001) as (server, worker, _, _):
         await until(lambda: server.count("/health") > 5)
-        assert (server.count("/load"), worker.reported) == (1, None)
+        assert (server.count("/load"), worker.vitals.reported) == (1, None)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -493,7 +493,7 @@ async def test_load_that_is_reported_once_is_asked_for_by_one_process(first: boo
         server, worker, _, _ = found
         await until(lambda: server.count("/health") > 5)
         assert (server.count("/load") > 0) is first
-        assert (worker.reported is not None) is first
+        assert (worker.vitals.reported is not None) is first
 
 
 async def test_worker_that_does_not_serve_for_long_is_probed_less_often() -> None:

@@ -122,7 +122,7 @@ async def test_one_failing_worker_of_four_fails_a_twentieth_of_the_requests_at_m
         of.infect(FAILED)
         counts = await of.load(4)
         assert counts[False] <= counts.total() / 20, counts
-        assert of.ill.on_trial
+        assert of.ill.vitals.on_trial
         assert {worker.state for worker in of.fleet.workers[1:]} == {READY}
 
 
@@ -158,7 +158,7 @@ async def test_worker_is_no_outlier_before_it_and_the_others_have_had_enough_rep
         for _ in range(count):
             detector.observe(worker, worker.incarnation, outcome, DURATION)
     ejected = replies == others == MIN_REPLIES
-    assert (ill.state, ill.on_trial) == ((WorkerState.BUSY, True) if ejected else (READY, False))
+    assert (ill.state, ill.vitals.on_trial) == ((WorkerState.BUSY, True) if ejected else (READY, False))
 
 
 async def test_ejected_worker_is_tried_with_one_request_after_growing_pauses() -> None:
@@ -181,7 +181,7 @@ async def test_ejected_worker_that_has_recovered_gets_its_share_again() -> None:
         before, counts = of.got[of.ill], await of.load(10)
         assert counts[False] == 0
         assert of.got[of.ill] - before >= counts.total() / 6
-        assert (of.ill.state, of.ill.on_trial) == (READY, False)
+        assert (of.ill.state, of.ill.vitals.on_trial) == (READY, False)
 
 
 async def test_sessions_of_a_failing_worker_move() -> None:
@@ -310,7 +310,7 @@ async def test_outlier_is_set_aside_and_never_dead_whatever_it_answers(
         await load(lambda: of.one(stream), requests=8 * MIN_REPLIES, clients=4)
         for _ in range(6):
             # The probe of a vLLM sends something to its generate route, and may notice, too.
-            assert of.ill.on_trial or of.ill.state is WorkerState.JOINING
+            assert of.ill.vitals.on_trial or of.ill.state is WorkerState.JOINING
             await asyncio.sleep(5)
             await of.one(stream)
         assert "-> dead" not in caplog.text

@@ -76,7 +76,7 @@ async def test_openai_routes_are_relayed_to_it_as_to_any_engine() -> None:
 async def test_load_is_read_from_the_iterations_only_without_metrics(enabled: bool) -> None:
     """Reading them takes them from other readers; so would a scrape, which goes elsewhere."""
     async with fleet("trtllm", config=SimConfig(enable_metrics=enabled), **SERVED) as of:
-        await until(lambda: of.worker().reported is not None)
+        await until(lambda: of.worker().vitals.reported is not None)
         scrape = (await of.gateway.client.get("/engine_metrics")).text
         assert ("trtllm_kv_cache_max_blocks{worker=" in scrape) is enabled
         assert bool(called(of.sims[0], "/metrics")) is not enabled
