@@ -89,7 +89,10 @@ class CardBuilder:
         """
         # Of several formats that know the worker one that it serves counts first.
         by_use = sorted(infos.items(), key=lambda item: not item[1].usable)
+        # What it serves is what any of them has found.
+        served = tuple(key for _, info in by_use for key in info.card.capabilities or ())
         below = [
+            (CardSource.ENGINE, CardValues(capabilities=served or None)),
             *((CardSource.ENGINE, info.card) for _, info in by_use),
             (CardSource.SETTING, self._settings),
             *((CardSource.DEFAULT, self._defaults.get(name, NOTHING)) for name, _ in by_use),

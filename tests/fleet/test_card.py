@@ -101,13 +101,13 @@ def test_model_with_values_of_its_own_has_a_card_of_its_own() -> None:
     assert worker.card.version == card.version + 1
 
 
-def test_usable_format_counts_first() -> None:
+def test_usable_format_counts_first_and_all_tell_what_is_served() -> None:
     worker = worker_of("http://a:1")
     fleet = fleet_of(worker)
-    info = WorkerInfo("eng", "cap", usable=False, models=("m",), card=CardValues(context_length=1))
-    served = replace(info, usable=True, card=CardValues(context_length=2))
+    info = WorkerInfo("eng", "cap", usable=False, models=("m",), card=CardValues(("a",), context_length=1))
+    served = replace(info, usable=True, card=CardValues(("b",), context_length=2))
     fleet.describe(worker, {"other": info, "echo": served})
-    assert worker.card.values.context_length == 2
+    assert (worker.card.values.context_length, worker.card.values.capabilities) == (2, ("b", "a"))
 
 
 def test_workers_of_one_model_whose_cards_differ_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
