@@ -58,7 +58,7 @@ PACKAGES: Mapping[str, str] = {
     "downstream": "errors formats.contract limits loop",
     "routing": "",
     "stores": "cards loop upstream.address",
-    "fleet": "cards errors formats limits loop routing stores upstream",
+    "fleet": "cards errors formats loop routing stores upstream",
     "telemetry": "errors exchange fleet.roster fleet.states fleet.worker formats.contract routing.rendezvous "
     "version",
     # Values only: limits, URL patterns and the names of policies.
@@ -77,7 +77,7 @@ PACKAGES: Mapping[str, str] = {
     "process": "downstream fleet.quotas prefork proxy.lifecycle settings telemetry.logs upstream.via wiring",
     # Serves the command line: the one package that starts the others.
     "commands": "cards catalog fleet formats process routing.policy settings sim stores "
-    "upstream.address version wiring",
+    "upstream.address upstream.connector version wiring",
     # For authors of formats: drives a complete gateway; the gateway does not import it.
     "testing": "downstream errors fleet formats process proxy settings wiring",
     "__main__": "commands",

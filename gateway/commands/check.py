@@ -18,6 +18,7 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.settings import Settings
 from gateway.upstream.address import Address
+from gateway.upstream.connector import Connector
 from gateway.wiring.cards import card_builder
 from gateway.wiring.tls import worker_tls
 
@@ -53,8 +54,7 @@ async def _probe_all(settings: Settings) -> tuple[Sequence[Row], Sequence[str]]:
     tls = worker_tls(settings)
     fleet = Fleet(
         LeastInFlight(random.Random()),
-        PROBE_TIMEOUT,
-        None if tls is None else tls.context,
+        Connector(PROBE_TIMEOUT, None if tls is None else tls.context),
         cards=card_builder(settings, formats),
     )
 

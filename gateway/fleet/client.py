@@ -62,7 +62,7 @@ async def request_worker(
     async with asyncio.timeout(seconds):
         connection = await in_task(worker.pool.connect(), Connection.close)
         try:
-            connection.send(encode_head(request, worker.own_lines), request.body)
+            connection.send(encode_head(request, worker.pool.own_lines), request.body)
             head = await connection.head()
             body = bytearray()
             while part := await connection.read():

@@ -7,7 +7,6 @@ probing (``health`` reports what it finds), the choice among equal workers (a po
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,17 +24,11 @@ from gateway.fleet.weights import reaches
 from gateway.fleet.worker import FOREVER, Vitals, Worker
 from gateway.formats.contract import UNKNOWN_LENGTH
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.limits import DEFAULT_HEAD, HeadLimits
-from gateway.loop.unreachable_peers import UnreachablePeers
-from gateway.loop.write_batch import WriteBatch
 from gateway.routing.policy import Policy
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import identity_of
-from gateway.upstream.pool import Pool
-from gateway.upstream.read_buffer import READ_SIZE
-from gateway.upstream.resolver import Resolver
-from gateway.upstream.via import Via
+from gateway.upstream.connector import Connector
 
 log = logging.getLogger(__name__)
 
@@ -58,47 +51,33 @@ class _NoMetrics:
 
 
 class Fleet:
-    """The registry of workers. ``connect_timeout`` is in seconds, ``tls`` the context for https workers.
+    """The registry of workers. ``connector`` makes the pool of each.
 
     ``on_death`` is called with URL and ``incarnation`` of each worker that is found dead. A worker below
     ``min_weight_version`` is cordoned. A worker has at most ``most_in_flight`` leases at once; None: any
-    number. ``head`` limits the heads of its replies. ``affinity`` picks the worker of a request with a key.
-    ``via`` marks every request to a worker. ``cards`` makes the cards of workers.
+    number. ``affinity`` picks the worker of a request with a key. ``cards`` makes the cards of workers.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of a whole fleet
         self,
         policy: Policy,
-        connect_timeout: float,
-        tls: ssl.SSLContext | None = None,
+        connector: Connector,
+        *,
         on_death: Callable[[str, object], None] = lambda url, incarnation: None,
-        resolver: Resolver | None = None,
         min_weight_version: str | None = None,
         most_in_flight: int | None = None,
-        head: HeadLimits = DEFAULT_HEAD,
         affinity: RendezvousAffinity | None = None,
         metrics: FleetMetrics | None = None,
-        via: Via | None = None,
         cards: CardBuilder | None = None,
     ) -> None:
-        #: For all writes to workers and to clients.
-        self.write_batch = WriteBatch()
-        #: Likewise, for their connections.
-        self.unreachable_peers = UnreachablePeers()
-        #: The read buffer that all connections to workers share.
-        self._read_buffer = bytearray(READ_SIZE)
+        self.connector = connector
         self.quotas = Quotas()
-        self._resolver = resolver or Resolver()
         self._policy = policy
         self._affinity = affinity or RendezvousAffinity()
-        self._connect_timeout = connect_timeout
-        self._tls = tls
         self._on_death = on_death
         self._metrics = metrics or _NoMetrics()
-        self._via_line = b"" if via is None else via.line
         self._min_weight_version = min_weight_version
         self._most_in_flight = most_in_flight
-        self._head = head
         #: By identity of the URL, and by id.
         self._workers: dict[str, Worker] = {}
         self._ids: dict[str, Worker] = {}
@@ -161,23 +140,8 @@ class Fleet:
             worker.pool.close()
 
     def _connect(self, worker: Worker) -> None:
-        address = worker.address
-        if address.tls and self._tls is None:
-            self._tls = ssl.create_default_context()
-        tls = self._tls if address.tls else None
         worker.quotas = self.quotas
-        worker.own_lines = b"host: %b\r\n%b" % (address.authority, self._via_line)
-        worker.pool = Pool(
-            address.host,
-            address.port,
-            tls,
-            self._connect_timeout,
-            self._resolver,
-            self.write_batch,
-            self._head,
-            self._read_buffer,
-            self.unreachable_peers,
-        )
+        worker.pool = self.connector.pool_of(worker.address)
 
     def _leave(self, worker: Worker) -> None:
         if self._workers.get(worker.identity) is worker:

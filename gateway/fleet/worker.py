@@ -126,7 +126,6 @@ class Worker:
         "incarnation",
         "infos",
         "occupancy",
-        "own_lines",
         "pool",
         "quotas",
         "reason",
@@ -154,8 +153,6 @@ class Worker:
         self.record = record or WorkerRecord(address.url, format=declared_format)
         self.pool: Pool  # set by the fleet that takes the worker in
         self.quotas: Quotas  # likewise
-        #: The header lines of every request to it (gateway.upstream.encode); the fleet adds its ``Via``.
-        self.own_lines = b"host: %b\r\n" % address.authority
         #: Who wrote the record: one who registered the worker here, or another one into the store.
         self.record_source = CardSource.REGISTRATION
         #: What is known of it; and the members in which the cards of workers of its model differ.

@@ -186,7 +186,7 @@ async def send_quietly(
 
 async def _ask(worker: Worker, connection: Connection, request: UpstreamRequest) -> str | None:
     try:
-        connection.send(encode_head(request, worker.own_lines), request.body)
+        connection.send(encode_head(request, worker.pool.own_lines), request.body)
         head = await connection.head()
         while await connection.read():
             pass

@@ -73,7 +73,7 @@ async def dispatch(live: LiveExchange) -> None:
             if connection is None:
                 connection = await in_task(worker.pool.connect(), Connection.close)
             attempt = live.start_attempt(worker, incarnation, connection)
-            connection.send(encode_head(request, worker.own_lines), request.body, request.rest)
+            connection.send(encode_head(request, worker.pool.own_lines), request.body, request.rest)
             request = None  # it holds the body, which live.release_body is to release
             if live.aborted_before_dispatch:
                 services.aborter.abort_early(live, worker)

@@ -44,7 +44,10 @@ class Pool:
         head_limits: HeadLimits = DEFAULT_HEAD,
         read_buffer: bytearray | None = None,
         unreachable_peers: UnreachablePeers | None = None,
+        own_lines: bytes = b"",
     ) -> None:
+        #: The header lines of every request to the worker (gateway.upstream.encode).
+        self.own_lines = own_lines
         self._write_batch = write_batch or WriteBatch()
         self._resolver = resolver or Resolver()
         self._host = host

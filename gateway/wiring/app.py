@@ -61,7 +61,7 @@ from gateway.telemetry.buckets import Buckets
 from gateway.telemetry.exporter import MetricsExporter
 from gateway.telemetry.exposition import CurrentValues
 from gateway.telemetry.metrics import Metrics
-from gateway.upstream.resolver import Resolver
+from gateway.upstream.connector import Connector
 from gateway.upstream.via import Via
 from gateway.wiring.background import Background
 from gateway.wiring.cards import card_builder
@@ -170,16 +170,17 @@ def make_services(
     query_of_death = QueryOfDeathGuard(settings.poison_window_seconds, notify)
     fleet = Fleet(
         POLICIES[settings.router_mode](random.Random()),
-        settings.connect_timeout_secs,
-        None if shared.tls is None else shared.tls.context,
+        Connector(
+            settings.connect_timeout_secs,
+            None if shared.tls is None else shared.tls.context,
+            head=settings.head_limit,
+            via=shared.via,
+        ),
         on_death=lambda url, incarnation: query_of_death.worker_died(url, incarnation, time.monotonic()),
-        resolver=Resolver(),
         min_weight_version=settings.min_weight_version,
         most_in_flight=settings.share(settings.max_in_flight_per_worker),
-        head=settings.head_limit,
         affinity=RendezvousAffinity(settings.router_overload_factor),
         metrics=metrics,
-        via=shared.via,
         cards=card_builder(settings, formats),
     )
     send_to_peers = no_peers if peers is None else partial(send_cordons, peers)

@@ -48,8 +48,8 @@ class Gateway:
         self.start_pacer = StartPacer()
         self.limits = limits
         self.limit_reached = services.metrics.limit_reached
-        self.write_batch = services.fleet.write_batch
-        self.unreachable_peers = services.fleet.unreachable_peers
+        self.write_batch = services.fleet.connector.write_batch
+        self.unreachable_peers = services.fleet.connector.unreachable_peers
         self.lifecycle = services.lifecycle
         self.fleet = services.fleet
 

@@ -30,6 +30,7 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.settings import Settings
 from gateway.upstream.address import Address
+from gateway.upstream.connector import Connector
 from tests.support.routes import ROUTES
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class FakeFormat:
 class World:
     """The state that the views show; tests change it. Changes of workers are tested on a real gateway."""
 
-    fleet: Fleet = field(default_factory=lambda: Fleet(LeastInFlight(Random(0)), 5.0))
+    fleet: Fleet = field(default_factory=lambda: Fleet(LeastInFlight(Random(0)), Connector(5.0)))
     leaving: bool = False
     aborted: list[tuple[AbortTarget, str]] = field(default_factory=list)
     results: Sequence[AbortedOn] = ()

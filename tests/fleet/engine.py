@@ -13,7 +13,7 @@ from gateway.fleet.worker import Worker
 from gateway.formats.optional import WorkerHealth, WorkerLoad, health_by_status
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 from gateway.upstream.address import Address
-from gateway.upstream.pool import Pool
+from gateway.upstream.connector import Connector
 
 
 class EchoFormat:
@@ -126,8 +126,7 @@ class Engine:
 
 def connected(worker: Worker) -> Worker:
     """``worker`` with a pool of its own, as a fleet gives it one."""
-    address = worker.address
-    worker.pool, worker.quotas = Pool(address.host, address.port, None, 5.0), Quotas()
+    worker.pool, worker.quotas = Connector(5.0).pool_of(worker.address), Quotas()
     return worker
 
 

@@ -14,6 +14,7 @@ from gateway.routing.policy import LeastInFlight, Policy
 from gateway.stores.last_writer_wins.map import Changes, Updates
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
+from gateway.upstream.connector import Connector
 
 CAPABILITY = "generate"
 
@@ -36,8 +37,10 @@ def member(
     return worker
 
 
-def fleet_with(*workers: Worker, policy: Policy | None = None, **options: Any) -> Fleet:
-    fleet = Fleet(policy or LeastInFlight(random.Random(0)), 5.0, **options)
+def fleet_with(
+    *workers: Worker, policy: Policy | None = None, connector: Connector | None = None, **options: Any
+) -> Fleet:
+    fleet = Fleet(policy or LeastInFlight(random.Random(0)), connector or Connector(5.0), **options)
     for worker in workers:
         fleet.add(worker)
     return fleet

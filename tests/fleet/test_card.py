@@ -18,13 +18,14 @@ from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import LeastInFlight
 from gateway.stores.record import WorkerRecord
 from gateway.upstream.address import Address
+from gateway.upstream.connector import Connector
 
 BUILDER = CardBuilder(CardValues(structural_tag=OFF), {"echo": CardValues(structural_tag=ON, vocab_size=9)})
 ENGINE = CardValues(context_length=4096, max_num_seqs=16, weight_version="1")
 
 
 def fleet_of(*workers: Worker, cards: CardBuilder = BUILDER) -> Fleet:
-    fleet = Fleet(LeastInFlight(random.Random(0)), 1.0, cards=cards)
+    fleet = Fleet(LeastInFlight(random.Random(0)), Connector(1.0), cards=cards)
     for each in workers:
         fleet.add(each)
     return fleet

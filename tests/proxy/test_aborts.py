@@ -20,6 +20,7 @@ from gateway.proxy.aborts import ABORT_TIMEOUT, AT_WORKER, LINGER, PER_EXCHANGE,
 from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
+from gateway.upstream.connector import Connector
 from tests.support.gateway import until
 from tests.upstream.peer import BODY, REQUEST, Listener, Peer, body, listening
 
@@ -77,7 +78,7 @@ class Rig:
     def __init__(self, listeners: Sequence[Listener], timeout: float) -> None:
         self.in_flight: InFlight[InFlightEntry] = InFlight()
         self.aborter = Aborter(self.in_flight, timeout=timeout, linger=2.0)
-        self.fleet = Fleet(LeastInFlight(Random(0)), 5.0)
+        self.fleet = Fleet(LeastInFlight(Random(0)), Connector(5.0))
         self.listeners = listeners
         self.workers = [
             Worker(Address.parse(f"http://127.0.0.1:{each.port}/p"), authorization=b"Bearer k")

@@ -71,13 +71,13 @@ class World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SteppedLoop)
         loop.dial = self._connect
-        self.write_batch = self.services.fleet.write_batch
+        self.write_batch = self.services.fleet.connector.write_batch
         handler = GenerateHandler(KINDS[kind], self.format, self.services)
         self._app = SimpleNamespace(
             start_pacer=StartPacer(),
             direct_route=lambda path, method: handler.begin,
             write_batch=self.write_batch,
-            unreachable_peers=self.services.fleet.unreachable_peers,
+            unreachable_peers=self.services.fleet.connector.unreachable_peers,
             limits=ClientLimits(head_seconds=3600, body_seconds=3600, idle_seconds=3600),
             limit_reached=lambda limit: None,
             lifecycle=self.services.lifecycle,

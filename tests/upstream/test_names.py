@@ -19,6 +19,7 @@ from gateway.proxy.aborts import send_quietly
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
+from gateway.upstream.connector import Connector
 from gateway.upstream.pool import Pool
 from gateway.upstream.resolver import FRESH, Resolver
 from tests.support.gateway import until
@@ -107,7 +108,7 @@ async def test_name_that_is_not_resolved_any_more_keeps_its_address() -> None:
 async def test_abort_goes_to_the_address_of_the_exchange() -> None:
     async with hosts() as of:
         worker = Worker(Address.parse(f"http://engine.moving:{of.port}"))
-        Fleet(LeastInFlight(Random(0)), 5.0, resolver=of.resolver).add(worker)
+        Fleet(LeastInFlight(Random(0)), Connector(5.0, resolver=of.resolver)).add(worker)
         await request(worker.pool)
         of.addresses = (NEW,)
         abort = UpstreamRequest(b"POST", b"/abort_request", [], b"{}")

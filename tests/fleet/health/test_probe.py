@@ -13,6 +13,7 @@ import trustme
 from gateway.fleet.health import probe as module
 from gateway.fleet.health.probe import Unreachable, ask, interview
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
+from gateway.upstream.connector import Connector
 from gateway.upstream.resolver import Resolver
 from tests.fleet.engine import EchoFormat, Engine, connected, engine
 from tests.fleet.support import fleet_with, worker_at
@@ -102,7 +103,7 @@ async def test_question_goes_to_the_first_address_that_accepts_with_the_name_as_
     )
     async with engine() as server:
         worker = worker_at(f"http://worker.example:{server.port}")
-        fleet_with(worker, resolver=resolver)
+        fleet_with(worker, connector=Connector(5.0, resolver=resolver))
         assert await ask(worker, INFO) == ProbeReply(200, b"echo m")
         assert b"\r\nhost: worker.example:%d\r\n" % server.port in server.requests[-1].lower()
 
@@ -141,8 +142,8 @@ async def test_https_worker_is_probed_under_the_given_trust_alone() -> None:
     async with engine(tls=theirs) as server:
         resolver = Resolver(lambda host, port, **kind: [(2, 1, 6, "", ("127.0.0.1", 0))])
         trusting, other = (worker_at(f"https://worker.example:{server.port}") for _ in range(2))
-        fleet_with(trusting, tls=ours, resolver=resolver)
-        fleet_with(other, resolver=resolver)
+        fleet_with(trusting, connector=Connector(5.0, ours, resolver=resolver))
+        fleet_with(other, connector=Connector(5.0, resolver=resolver))
         assert await ask(trusting, INFO) == ProbeReply(200, b"echo m")
         with pytest.raises(Unreachable):
             await ask(other, INFO)
