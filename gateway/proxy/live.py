@@ -152,7 +152,6 @@ class LiveExchange:
         record, queue, fleet = self.record, self.services.queue, self.services.fleet
         capability, model, longest = self.format.capability, self.projection.model, self.projection.longest
         if queue.waiting and not self._queued_until and queue.has_earlier(capability, model):
-            fleet.without_room(capability, model, longest)  # what no worker takes need not wait for that
             raise Overloaded("other requests are queued for a worker; please try again")
         creator = None
         if self.projection.resource is not None:
