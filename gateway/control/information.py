@@ -138,7 +138,7 @@ class _Asking:
 
     async def _answer(self, worker: Worker, sent: WorkerCall) -> WorkerReply | None:
         try:
-            async with asyncio.timeout(TIMEOUT), worker.quotas.calls:
+            async with asyncio.timeout(TIMEOUT), worker.quotas.of_fleet.calls:
                 return await self._load_of(worker, sent)
         except (WorkerCallFailed, TimeoutError):
             return None

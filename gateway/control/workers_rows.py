@@ -131,6 +131,7 @@ def worker_row(
     ``elsewhere`` is its load from other processes of the gateway.
     """
     record, load = worker.record, worker.vitals.reported
+    cordons = [source.value for source in worker.cordons]
     offers = [_offer(name, info) for name, info in worker.infos.items()]
     # The usable offer; if there is none, any, so that a reader sees what the worker is.
     best = max(offers, key=_usable, default=_NO_OFFER)
@@ -151,8 +152,8 @@ def worker_row(
         "labels": record.labels,
         "state": shown.value,
         "reason": worker.reason if reason is None else reason,
-        "holds": [source.value for source in worker.cordons],
-        "cordons": [source.value for source in worker.cordons],
+        "holds": cordons,
+        "cordons": cordons,
         "engine": best["engine"],
         "version": best["version"],
         "context_length": best["context_length"],

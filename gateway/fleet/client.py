@@ -105,7 +105,7 @@ class WorkerCalls:
     ) -> WorkerReply:
         """Do as ``send``, but wait for the quota of calls first: for a call that goes to several workers."""
         try:
-            async with asyncio.timeout(seconds), worker.quotas.calls:
+            async with asyncio.timeout(seconds), worker.quotas.of_fleet.calls:
                 return await self.send(worker, call, seconds=seconds, limit=limit)
         except TimeoutError as error:
             raise WorkerCallFailed(f"no answer within {seconds:g} s") from error

@@ -22,7 +22,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import CordonSource
-from gateway.fleet.worker import NO_WEIGHTS, Worker
+from gateway.fleet.worker import Worker
+from gateway.fleet.worker_cordons import NO_WEIGHTS
 from gateway.stores.base import Store
 from gateway.stores.last_writer_wins.map import Changes, LastWriterWinsMap, Updates
 from gateway.stores.last_writer_wins.replication import Replication, no_peers
@@ -170,7 +171,7 @@ class Cordons:
 
         The next one is neither paused, nor allowed weights that are too old.
         """
-        worker.allowed_weights = NO_WEIGHTS
+        worker.cordons.allowed_weights = NO_WEIGHTS
         self.remove_all(worker.url, keep_owner=True)
 
     def on_record_removed(self, record: WorkerRecord) -> bool:

@@ -12,6 +12,9 @@ import asyncio
 #: may take half an hour, and many workers that do not answer keep first contacts waiting.
 KINDS = 4
 _UNLIMITED = 1 << 30
+#: The most aborts at one worker at once: thousands of clients that disconnect together must not open
+#: thousands of connections.
+ABORTS_AT_WORKER = 32
 
 
 class Quotas:
@@ -29,3 +32,13 @@ class Quotas:
         #: Control calls that go to several workers for one client; a call to one worker is not capped.
         self.calls = asyncio.Semaphore(each)
         self.aborts = asyncio.Semaphore(each)
+
+
+class WorkerQuotas:
+    """The caps for connections to one worker: those of its fleet, and that of the aborts at itself."""
+
+    __slots__ = ("aborts", "of_fleet")
+
+    def __init__(self, of_fleet: Quotas) -> None:
+        self.of_fleet = of_fleet
+        self.aborts = asyncio.Semaphore(ABORTS_AT_WORKER)

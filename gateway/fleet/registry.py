@@ -16,7 +16,7 @@ from gateway.errors import NoWorker, Overloaded
 from gateway.fleet.card import CardBuilder, CardSource, recorded
 from gateway.fleet.card_conflicts import CardConflicts
 from gateway.fleet.changes import ChangeKind, Changes, Followers
-from gateway.fleet.quotas import Quotas
+from gateway.fleet.quotas import Quotas, WorkerQuotas
 from gateway.fleet.roster import Roster, candidates, models_of, roster_of
 from gateway.fleet.same_server import SameServers
 from gateway.fleet.states import REASON_UPDATES, TRANSITIONS, CordonSource, WorkerEvent, WorkerState
@@ -113,6 +113,7 @@ class Fleet:
         if old is not None:
             self.apply_event(old, WorkerEvent.DRAIN, "replaced")
             self._leave(old)
+        worker.quotas = WorkerQuotas(self.quotas)
         self._connect(worker)
         self._update_card(worker)
         self._workers[worker.identity] = self._ids[worker.id] = worker
@@ -140,7 +141,6 @@ class Fleet:
             worker.pool.close()
 
     def _connect(self, worker: Worker) -> None:
-        worker.quotas = self.quotas
         worker.pool = self.connector.pool_of(worker.address)
 
     def _leave(self, worker: Worker) -> None:
@@ -157,7 +157,7 @@ class Fleet:
     def apply_event(self, worker: Worker, event: WorkerEvent, reason: str = "") -> None:
         """Apply ``event`` to the state of ``worker``, with effect from the next request on."""
         if event in (WorkerEvent.SERVES, WorkerEvent.FULL) and worker.cordons:
-            event, reason = WorkerEvent.CORDON, "; ".join(worker.cordons.values())
+            event, reason = WorkerEvent.CORDON, worker.cordons.why
         before = worker.state
         after = TRANSITIONS[before].get(event, before)
         if after is not before:
@@ -237,7 +237,7 @@ class Fleet:
 
     def _check_weights(self, worker: Worker, *, first: bool) -> None:
         least, version = self._min_weight_version, worker.weight_version
-        if least is None or version == worker.allowed_weights:
+        if least is None or version == worker.cordons.allowed_weights:
             return
         if not reaches(version, least):
             known = "is not reported" if version is None else f"is {version}"
@@ -250,25 +250,25 @@ class Fleet:
 
     def cordon(self, worker: Worker, source: CordonSource, why: str = "cordoned by its owner") -> None:
         """Give ``worker`` no new requests until ``source`` uncordons it, whatever its probes find."""
-        worker.cordons[source] = why
+        worker.cordons.reasons[source] = why
         if worker.usable or worker.state is WorkerState.CORDONED:
-            self.apply_event(worker, WorkerEvent.CORDON, "; ".join(worker.cordons.values()))
+            self.apply_event(worker, WorkerEvent.CORDON, worker.cordons.why)
 
     def uncordon(self, worker: Worker, source: CordonSource | None = None) -> None:
         """End the cordon of ``source``; None: every cordon, and allow a weight version that is too low."""
         if source is None:
-            worker.allowed_weights = worker.weight_version
-            worker.cordons.clear()
-        elif worker.cordons.pop(source, None) is None:
+            worker.cordons.allowed_weights = worker.weight_version
+            worker.cordons.reasons.clear()
+        elif worker.cordons.reasons.pop(source, None) is None:
             return
         if not worker.cordons:
             self.apply_event(worker, WorkerEvent.UNCORDON)
         elif worker.state is WorkerState.CORDONED:
-            worker.reason = "; ".join(worker.cordons.values())
+            worker.reason = worker.cordons.why
 
     def allow_weights(self, worker: Worker, version: str | None) -> None:
         """Allow this weight version of ``worker``, which was uncordoned although it is too low."""
-        worker.allowed_weights = version
+        worker.cordons.allowed_weights = version
         if worker.weight_version == version:
             self.uncordon(worker, CordonSource.WEIGHTS)
 

@@ -6,16 +6,16 @@ enter: a dialect, HTTP, what changes any of it (Fleet does).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import NAMESPACE_URL, uuid5
 
 from gateway.fleet.card import Card, CardSource
-from gateway.fleet.quotas import Quotas
+from gateway.fleet.quotas import WorkerQuotas
 from gateway.fleet.replies import ReplyHistory
-from gateway.fleet.states import USABLE, CordonSource, WorkerState
+from gateway.fleet.states import USABLE, WorkerState
+from gateway.fleet.worker_cordons import WorkerCordons
 from gateway.formats.contract import ANY_OF
 from gateway.formats.optional import WorkerLoad
 from gateway.formats.worker_contract import WorkerInfo
@@ -28,8 +28,6 @@ from gateway.upstream.pool import Pool
 NEVER = float("-inf")
 #: The end of an ejection while a trial request runs.
 FOREVER = float("inf")
-#: ``Worker.allowed_weights`` of a worker that was not uncordoned with too old weights.
-NO_WEIGHTS = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +108,11 @@ class Worker:
 
     ``infos`` has one entry per format that recognised it, by the format's name. ``incarnation`` is an object
     that is replaced each time the worker is found dead: it tells one process at the URL from the next.
-    ``cordons`` says who cordoned it, and why.
     """
 
     __slots__ = (
         "_views",
-        "abort_slots",
         "address",
-        "allowed_weights",
         "authorization",
         "card",
         "card_conflicts",
@@ -152,7 +147,7 @@ class Worker:
         self.seed = seed_of(address.identity)
         self.record = record or WorkerRecord(address.url, format=declared_format)
         self.pool: Pool  # set by the fleet that takes the worker in
-        self.quotas: Quotas  # likewise
+        self.quotas: WorkerQuotas  # likewise
         #: Who wrote the record: one who registered the worker here, or another one into the store.
         self.record_source = CardSource.REGISTRATION
         #: What is known of it; and the members in which the cards of workers of its model differ.
@@ -161,9 +156,7 @@ class Worker:
         self.authorization = authorization
         self.state = WorkerState.JOINING
         self.reason = "not probed yet"
-        self.cordons: dict[CordonSource, str] = {}
-        #: The weight version at which it was uncordoned although that is too low; None: it reports none.
-        self.allowed_weights: object = NO_WEIGHTS
+        self.cordons = WorkerCordons()
         self.infos: Mapping[str, WorkerInfo] = {}
         self._views: dict[str, View] = {}
         self.in_flight = 0
@@ -172,8 +165,6 @@ class Worker:
         self.server_entries: Sequence[Worker] = ()
         self.incarnation = object()
         self.vitals = Vitals()
-        #: Bounds the concurrent aborts at it (gateway.proxy.aborts); None: there was none yet.
-        self.abort_slots: asyncio.Semaphore | None = None
 
     def __repr__(self) -> str:
         return f"<Worker {self.url} {self.state} in_flight={self.in_flight}>"

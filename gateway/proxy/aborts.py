@@ -30,9 +30,8 @@ ABORT_TIMEOUT = 5.0
 #: Seconds for which an aborted id stays reserved, as the engine may still run the request. (One of the
 #: engines polls for disconnected clients every 4 s.)
 LINGER = 10.0
-#: The most abort requests at one worker at once: for all its exchanges, and for a single one (a batch has as
-#: many ids as prompts). Thousands of clients that disconnect together must not open thousands of connections.
-AT_WORKER, PER_EXCHANGE = 32, 4
+#: The most abort requests at once for a single exchange: a batch has as many ids as prompts.
+PER_EXCHANGE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +141,11 @@ class Aborter:
 
         They go to ``address``, as another machine may have the worker's name by now.
         """
-        slots = worker.abort_slots
-        if slots is None:
-            slots = worker.abort_slots = asyncio.Semaphore(AT_WORKER)
         waiting, errors = iter(requests), []
 
         async def send_remaining() -> None:
             for request in waiting:
-                async with slots, worker.quotas.aborts:
+                async with worker.quotas.aborts, worker.quotas.of_fleet.aborts:
                     if (error := await send_quietly(worker, request, self._timeout, address)) is not None:
                         errors.append(error)
 

@@ -72,7 +72,7 @@ def test_row_of_a_worker_that_never_replied() -> None:
 def test_row_with_an_earlier_state() -> None:
     """State and reason are the earlier ones, the rest is current."""
     worker = known()
-    worker.cordons[CordonSource.OWNER] = "why"
+    worker.cordons.reasons[CordonSource.OWNER] = "why"
     row = worker_row(worker, WorkerState.DEAD, "gone")
     assert (row["state"], row["reason"], row["is_healthy"]) == ("dead", "gone", False)
     assert row["holds"] == ["owner"]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gateway.fleet.quotas import Quotas
+from gateway.fleet.quotas import Quotas, WorkerQuotas
 from gateway.fleet.worker import Worker
 from gateway.formats.optional import WorkerHealth, WorkerLoad, health_by_status
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
@@ -126,7 +126,7 @@ class Engine:
 
 def connected(worker: Worker) -> Worker:
     """``worker`` with a pool of its own, as a fleet gives it one."""
-    worker.pool, worker.quotas = Connector(5.0).pool_of(worker.address), Quotas()
+    worker.pool, worker.quotas = Connector(5.0).pool_of(worker.address), WorkerQuotas(Quotas())
     return worker
 
 

@@ -17,7 +17,8 @@ from gateway.fleet.cordons import (
     weights_allowed,
 )
 from gateway.fleet.states import CordonSource, WorkerState
-from gateway.fleet.worker import NO_WEIGHTS, Worker
+from gateway.fleet.worker import Worker
+from gateway.fleet.worker_cordons import NO_WEIGHTS
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.stores.last_writer_wins.map import Changes, Updates, Versioned, undated
 from gateway.stores.memory import MemoryStore
@@ -161,9 +162,9 @@ async def test_next_process_at_an_unreachable_url_is_cordoned_by_its_owner_alone
     cordons, [worker] = Cordons(fleet, MemoryStore(), send_to_peers), fleet.workers
     ends = [(URL, GENERATION), (URL, weights_allowed("1"))]
     await cordons.write(dict.fromkeys([*ends, (URL, BY_OWNER), (URL, DISMISSED)], True))
-    assert worker.allowed_weights == "1"
+    assert worker.cordons.allowed_weights == "1"
     cordons.on_unreachable(worker)
-    assert worker.allowed_weights is NO_WEIGHTS
+    assert worker.cordons.allowed_weights is NO_WEIGHTS
     assert cordons.of(URL) == {BY_OWNER, DISMISSED} and list(worker.cordons) == [CordonSource.OWNER]
     await until(lambda: sent[1:] == [dict.fromkeys(ends, False)])
     cordons.remove_all(URL)

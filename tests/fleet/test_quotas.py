@@ -19,7 +19,7 @@ CALLS = WorkerCalls(lambda worker: None)
 async def test_connections_of_each_kind_are_capped_and_others_wait() -> None:
     async with engine() as server:
         worker = server.worker()
-        worker.quotas.limit(3)
+        worker.quotas.of_fleet.limit(3)
         calls = [CALLS.send_within_quota(worker, CALL, seconds=5, limit=1000) for _ in range(20)]
         assert all(answer.accepted for answer in await asyncio.gather(*calls))
         assert server.most_at_once == 3
@@ -31,10 +31,10 @@ async def test_connections_of_each_kind_are_capped_and_others_wait() -> None:
 async def test_workers_that_do_not_answer_delay_only_first_contacts() -> None:
     async with engine() as server:
         worker = server.worker()
-        worker.quotas.limit(1)
-        async with worker.quotas.first_contacts, asyncio.timeout(5):
+        worker.quotas.of_fleet.limit(1)
+        async with worker.quotas.of_fleet.first_contacts, asyncio.timeout(5):
             assert await ask_probe(worker, EchoFormat.health) is not None
-        async with worker.quotas.probes, asyncio.timeout(5):
+        async with worker.quotas.of_fleet.probes, asyncio.timeout(5):
             assert await ask_probe(worker, EchoFormat.health, first_contact=True) is not None
 
 
@@ -42,8 +42,8 @@ async def test_call_that_waits_for_its_quota_ends_in_time() -> None:
     """A call to a single worker is not capped."""
     async with engine() as server:
         worker = server.worker()
-        worker.quotas.limit(1)
-        async with worker.quotas.calls:
+        worker.quotas.of_fleet.limit(1)
+        async with worker.quotas.of_fleet.calls:
             with pytest.raises(WorkerCallFailed, match=r"no answer within 0\.01 s"):
                 await CALLS.send_within_quota(worker, CALL, seconds=0.01, limit=1000)
             assert (await CALLS.send(worker, CALL, seconds=5, limit=1000)).accepted

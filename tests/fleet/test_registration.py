@@ -117,7 +117,7 @@ async def test_change_that_the_store_does_not_accept_changes_nothing(fault: Exce
     ):
         with pytest.raises(type(fault)):
             await change
-    assert (fleet.workers, worker.cordons, worker.record.cordoned) == ((worker,), {}, False)
+    assert (fleet.workers, list(worker.cordons), worker.record.cordoned) == ((worker,), [], False)
     if not store.writable:
         assert not await registration.forget("http://b:1")
         await registration.cordon(worker)

@@ -19,7 +19,8 @@ from gateway.fleet.registry import Fleet
 from gateway.fleet.roster import candidates, roster_of
 from gateway.fleet.states import USABLE, CordonSource, WorkerEvent, WorkerState
 from gateway.fleet.weights import reaches
-from gateway.fleet.worker import NO_WEIGHTS, Worker
+from gateway.fleet.worker import Worker
+from gateway.fleet.worker_cordons import NO_WEIGHTS
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.routing.policy import POLICIES
 from gateway.routing.rendezvous import Placement, RendezvousAffinity
@@ -404,7 +405,7 @@ def test_worker_that_was_uncordoned_keeps_the_weights_it_has() -> None:
         assert shown(worker)[0] == state
     fleet.uncordon(worker)
     fleet.apply_event(worker, WorkerEvent.DIE)
-    worker.allowed_weights = NO_WEIGHTS
+    worker.cordons.allowed_weights = NO_WEIGHTS
     describe(fleet, worker, "3")
     assert shown(worker)[0] == "held"
 

@@ -100,7 +100,7 @@ def test_wheel_holds_the_package_and_nothing_else_and_is_pure_unless_asked(tmp_p
 
 WAITS = (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.AsyncWith)
 #: Entered by ``async with``, these do not wait when they are left.
-NO_WAIT_AT_THE_END = re.compile(r"asyncio\.timeout\(|slots$|worker\.quotas\.")
+NO_WAIT_AT_THE_END = re.compile(r"asyncio\.timeout\(|worker\.quotas\.")
 #: Calls without a side effect.
 HARMLESS = re.compile(r"(len|min|max|\w+\.(start|end|find))\(")
 

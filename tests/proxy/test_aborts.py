@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from gateway.fleet.quotas import ABORTS_AT_WORKER
 from gateway.fleet.registry import Fleet
 from gateway.fleet.worker import Worker
 from gateway.formats.contract import Ids, UpstreamRequest
 from gateway.formats.optional import AbortTarget, EngineId
 from gateway.formats.worker_contract import WorkerInfo
-from gateway.proxy.aborts import ABORT_TIMEOUT, AT_WORKER, LINGER, PER_EXCHANGE, Aborter, WorkerResult
+from gateway.proxy.aborts import ABORT_TIMEOUT, LINGER, PER_EXCHANGE, Aborter, WorkerResult
 from gateway.proxy.in_flight import InFlight, InFlightEntry
 from gateway.routing.policy import LeastInFlight
 from gateway.upstream.address import Address
@@ -365,11 +366,12 @@ async def aborted_over(rig: Rig, connections: int, count: int) -> list[str]:
     return sorted(ids)
 
 
-JOBS = [f"job-{index:03}" for index in range(5 * AT_WORKER)]
+JOBS = [f"job-{index:03}" for index in range(5 * ABORTS_AT_WORKER)]
 
 
 @pytest.mark.parametrize(
-    ("how", "connections"), [("batch", PER_EXCHANGE), ("left together", AT_WORKER), ("call", AT_WORKER)]
+    ("how", "connections"),
+    [("batch", PER_EXCHANGE), ("left together", ABORTS_AT_WORKER), ("call", ABORTS_AT_WORKER)],
 )
 async def test_any_number_of_aborts_at_a_worker_goes_over_few_connections(how: str, connections: int) -> None:
     """Of a batch, of exchanges that were left together, and of a call that names all; all are named to it."""

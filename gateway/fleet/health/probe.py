@@ -60,7 +60,8 @@ async def ask(
     Raises Unreachable, NotAsked and Looped.
     """
     try:
-        async with worker.quotas.first_contacts if first_contact else worker.quotas.probes:
+        quotas = worker.quotas.of_fleet
+        async with quotas.first_contacts if first_contact else quotas.probes:
             answer = await request_worker(
                 worker, _request(worker, request), seconds=answer_timeout, limit=ANSWER_LIMIT
             )
