@@ -146,12 +146,8 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     ] = False,
 ) -> None:
     """Register a worker, or replace its record."""
-    try:
-        policy = load_section(Cards, {"dyn_structural_tag": dyn_structural_tag}).dyn_structural_tag
-    except SettingsError as error:
-        raise stop(str(error), EXIT_USAGE) from None
     members = {
-        **(policy.members() if policy is not None else {}),
+        **_structural_tag(dyn_structural_tag),
         **_object(card),
         "url": worker,
         "format": format,
@@ -164,11 +160,7 @@ def add(  # noqa: PLR0913 - each parameter is a flag
     }
     if vocab_size is not None:
         members["vocab_size"] = vocab_size
-    try:
-        record = WorkerRecord.of(members)
-        check_role(record)
-    except (ValueError, RoleNotServed) as error:
-        raise stop(str(error), EXIT_USAGE) from None
+    record = _record(members)
     if keep:
         return _keep(record)
     _print_accepted(call_gateway(url, admin_api_key, "POST", "/workers", json.loads(record.to_json())))
@@ -207,6 +199,25 @@ def path_of(worker: str) -> str:
 
 def _print_accepted(reply: Mapping[str, Any]) -> None:
     typer.echo(f"{reply.get('message')}: {reply.get('url')} {reply.get('worker_id')}")
+
+
+def _record(members: Mapping[str, Any]) -> WorkerRecord:
+    """Return a record that a gateway accepts. Print one line and raise typer.Exit if ``members`` are none."""
+    try:
+        record = WorkerRecord.of(members)
+        check_role(record)
+    except (ValueError, RoleNotServed) as error:
+        raise stop(str(error), EXIT_USAGE) from None
+    return record
+
+
+def _structural_tag(text: str | None) -> Mapping[str, Any]:
+    """Return the members of --dyn-structural-tag."""
+    try:
+        policy = load_section(Cards, {"dyn_structural_tag": text}).dyn_structural_tag
+    except SettingsError as error:
+        raise stop(str(error), EXIT_USAGE) from None
+    return {} if policy is None else policy.members()
 
 
 def _object(text: str | None) -> dict[str, Any]:
