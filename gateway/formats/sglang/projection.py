@@ -103,9 +103,15 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
         _check_reserved(fields)
     batch, ids = _prompts(fields, ids)
     samples_per_prompt, max_tokens, limits = _sampling(fields, batch)
-    longest = UNKNOWN_LENGTH
-    if ids is not None and _only_ids(fields):
-        longest = _longest(ids, batch, max_tokens, limits)
+    longest, tokens = UNKNOWN_LENGTH, None
+    if ids is not None:
+        tokens = ids.tokens
+        beside = _beside_ids(fields)
+        if beside == _NOTHING_BESIDE_IDS or all(map(_missing, beside)):
+            flat = not ids.nested and limits is None
+            longest = (
+                (tokens, tokens + (max_tokens or 1)) if flat else _longest(ids, batch, max_tokens, limits)
+            )
     if isinstance(fields.rid, list):
         _check_rids(fields.rid, batch, samples_per_prompt)
     if fields.logprob_start_len is not ABSENT:
@@ -123,7 +129,7 @@ def validate(fields: BodyFields, ids: PromptIds | None, body: bytes, headers: He
         ids=_client_ids(fields.rid, batch, first.get(b"x-request-id")),
         batch=batch,
         samples_per_prompt=samples_per_prompt,
-        prompt_tokens=None if ids is None else ids.tokens,
+        prompt_tokens=tokens,
         max_tokens=max_tokens,
         in_session=_in_session(fields),
         model=model_of(fields),
@@ -200,12 +206,6 @@ def _token_ids(fields: BodyFields, found: PromptIds | None) -> tuple[int | None,
     if found.empty and not _in_session(fields):
         raise _crash("empty_batch_item", "No item of a batch of input_ids may be empty.", "input_ids")
     return found.rows, found
-
-
-def _only_ids(fields: BodyFields) -> bool:
-    """Return True if the ids are the whole prompt."""
-    beside = _beside_ids(fields)
-    return beside == _NOTHING_BESIDE_IDS or all(map(_missing, beside))
 
 
 def _longest(
