@@ -10,6 +10,7 @@ others.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -57,12 +58,17 @@ _decode = msgspec.json.Decoder(Reply).decode
 
 
 def read_reply(data: bytes) -> Reply:
-    """Return what ``data`` says. Raises UpstreamMalformed for what is no reply of the engine."""
+    """Return what ``data`` says, read as Python's ``json`` reads it. Raises UpstreamMalformed for what is no
+    reply of the engine.
+    """
     try:
-        if not data.isascii():
-            data.decode()  # msgspec does not decode the strings it skips
-        return _decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            if not data.isascii():
+                data.decode()  # msgspec does not decode the strings it skips
+            return _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.convert(json.loads(data), Reply)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UpstreamMalformed("The worker sent something that is no completion", cause=error) from error
 
 

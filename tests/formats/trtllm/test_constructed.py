@@ -13,7 +13,7 @@ from gateway.formats.contract import Ids, ReplyHead
 from gateway.formats.trtllm import FORMAT
 from gateway.sim import SimConfig, SimServer
 from gateway.testing.drive import Outcome, document, drive
-from tests.formats.support import FIXTURES, HEX, View, lines, recorded_ending, records
+from tests.formats.support import FIXTURES, HEX, LOOSE_JSON, View, lines, recorded_ending, records
 from tests.sim.client import ask
 from tests.sim.shapes import shape
 
@@ -34,11 +34,11 @@ NOT_SIMULATED = {
 }
 
 
-def read(name: str, kind: str = "reader") -> Outcome:
+def read(name: str, kind: str = "reader", body: bytes | None = None) -> Outcome:
     record = RECORDS[name]
     request = FORMAT.parse(record["request_body"].encode(), lines(record["request_headers"]))
     head = ReplyHead(record["status"], lines(record["headers"]))
-    return drive(getattr(FORMAT, kind)(request, View(), IDS, head), [record["body"].encode()])
+    return drive(getattr(FORMAT, kind)(request, View(), IDS, head), [body or record["body"].encode()])
 
 
 def outcomes() -> list[dict[str, str]]:
@@ -65,6 +65,17 @@ def test_exchange_has_its_outcome_and_comes_back_as_it_was_sent(row: dict[str, s
     assert recorded_ending(facts, outcome.failure) == row["outcome"]
     assert (facts.tokens, facts.finish_reasons) == (int(row["tokens"]), reasons)
     assert (facts.prompt_tokens, facts.error_status) == (prompt, error)
+
+
+@pytest.mark.parametrize("name", PAIRS[0])
+@pytest.mark.parametrize("value", LOOSE_JSON)
+def test_reply_that_only_pythons_json_reads_is_relayed_and_counted(name: str, value: bytes) -> None:
+    loose = RECORDS[name]["body"].encode().replace(b'{"id"', b'{"x":[%b,"y"],"id"' % value)
+    outcome = read(name, body=loose)
+    assert (outcome.out, outcome.failure, b'"x"' in loose) == (loose, None, True)
+    assert outcome.facts == read(name).facts
+    joined = read(name, "join", loose)
+    assert (joined.failure, joined.facts) == (None, read(name, "join").facts)
 
 
 @pytest.mark.parametrize(("stream", "unary"), PAIRS)
