@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx
 import pytest
@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from gateway.fleet.states import WorkerState
 from gateway.sim import SimConfig, SimServer
 from tests.support.gateway import generates, rig
 from tests.support.generate import KINDS, body_of
@@ -71,3 +72,21 @@ async def test_each_request_of_bursts_after_pauses_is_generated_once(kind: str) 
             await asyncio.sleep(pause)
         assert len(generates(sim)) == 6 * 20
     assert max(pauses) < 1.8
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("limit", [0.5, 1.0, 2.0, 3.0, 5.0])
+async def test_bursts_are_served_at_the_moment_at_which_idle_connections_are_closed(
+    limit: float,
+) -> None:
+    """Of 600 requests each once, by workers of both kinds, which stay ready."""
+    config = SimConfig(keep_alive=limit)
+    async with AsyncExitStack() as stack:
+        sims = [await stack.enter_async_context(SimServer(kind, config)) for kind in KINDS]
+        gateway = await stack.enter_async_context(rig(*(sim.url for sim in sims)))
+        for burst in range(10):
+            posts = [gateway.client.post(KINDS[kind], json=body_of(kind, 1)) for kind in 30 * (*KINDS,)]
+            assert {reply.status_code for reply in await asyncio.gather(*posts)} == {200}
+            assert {worker.state for worker in gateway.app.fleet.workers} == {WorkerState.READY}
+            await asyncio.sleep(limit + 0.001 * (burst % 5 - 2))
+        assert [len(generates(sim)) for sim in sims] == [300, 300]
