@@ -12,11 +12,12 @@ import pytest
 
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
-from gateway.sim import SimConfig, SimServer
-from tests.support.fleet import Fleet, fleet
+from gateway.sim import Reply, SimConfig, SimServer
+from tests.support.fleet import Fleet, called, fleet
 from tests.support.gateway import arrived, generates, rig, until
 from tests.support.generate import KINDS, body_of
 
+CHAT = "/v1/chat/completions"
 LOAD = {"sglang": "/load_lora_adapter", "vllm": "/v1/load_lora_adapter"}
 UNLOAD = {"sglang": "/unload_lora_adapter", "vllm": "/v1/unload_lora_adapter"}
 #: No describing probe falls due by itself in the time of a test.
@@ -67,7 +68,9 @@ async def test_adapter_named_by_lora_path_chooses_the_workers_that_have_it() -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_unknown_model_is_asked_for_once_before_it_is_refused(kind: str) -> None:
-    """The adapter was loaded on the engine directly; another worker serves another base model."""
+    """The adapter was loaded on the engine directly; another worker serves another base model. A relayed route
+    is no exception.
+    """
     config = SimConfig(enable_lora=True, model="judge")
     async with two_of(kind) as of, SimServer(kind, config) as judge:
         await of.post("/workers", json={"url": judge.url})
@@ -75,6 +78,10 @@ async def test_unknown_model_is_asked_for_once_before_it_is_refused(kind: str) -
         await load_directly(of.sims[0], "a1")
         assert (await of.post(KINDS[kind], json=body_of(kind, model="a1"))).status_code == 200
         assert len(generates(of.sims[0])) == 1
+        await load_directly(of.sims[1], "a2")
+        of.sims[1].behave(Reply(body=b"{}"), path=CHAT)
+        assert (await of.post(CHAT, json={"model": "a2"})).status_code == 200
+        assert len(called(of.sims[1], CHAT)) == 1
         before = len(of.sims[0].all_requests)
         refused = await of.post(KINDS[kind], json=body_of(kind, model="nobody's"))
         assert refused.status_code == 404

@@ -132,3 +132,19 @@ def test_workers_of_one_model_whose_cards_differ_are_reported_once(caplog: pytes
     assert [each.card_conflicts for each in (a, b, c)] == [("tool_call_parser",), (), ("tool_call_parser",)]
     fleet.drain(c)
     assert not a.card_conflicts and len(caplog.messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("member", "values"),
+    [
+        ("context_length", (4096, 2048)),
+        ("tool_call_parser", ("hermes", "qwen")),
+        ("reasoning_parser", ("qwen3", "deepseek")),
+        ("structural_tag", (ON, OFF)),
+    ],
+)
+def test_cards_differ_in_context_parsers_and_policy(member: str, values: tuple[object, object]) -> None:
+    fleet = fleet_of(*(worker_of(f"http://{name}:1") for name in "ab"), cards=CardBuilder())
+    for worker, value in zip(fleet.workers, values, strict=True):
+        describe(fleet, worker, CardValues(**{member: value, "max_num_seqs": id(worker)}))  # type: ignore[arg-type]
+    assert [worker.card_conflicts for worker in fleet.workers] == [(member,)] * 2
