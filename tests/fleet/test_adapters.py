@@ -68,8 +68,8 @@ async def test_adapter_named_by_lora_path_chooses_the_workers_that_have_it() -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_unknown_model_is_asked_for_once_before_it_is_refused(kind: str) -> None:
-    """The adapter was loaded on the engine directly; another worker serves another base model. A relayed route
-    is no exception.
+    """The adapter was loaded on the engine directly; another worker serves another base model.
+    A relayed route is no exception.
     """
     config = SimConfig(enable_lora=True, model="judge")
     async with two_of(kind) as of, SimServer(kind, config) as judge:
