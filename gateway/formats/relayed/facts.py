@@ -6,6 +6,7 @@ for an unknown or odd member.
 
 from __future__ import annotations
 
+import json
 from types import MappingProxyType
 from typing import Any
 
@@ -63,10 +64,13 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 def parse_chunk(data: bytes) -> Chunk | None:
-    """Return the members of a JSON object, None for any other text."""
+    """Return the members of a JSON object, as Python's ``json`` reads it; None for any other text."""
     try:
-        return _decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            return _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.convert(json.loads(data), Chunk)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 

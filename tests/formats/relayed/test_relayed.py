@@ -13,13 +13,14 @@ from gateway.errors import UpstreamIncomplete
 from gateway.formats.contract import Ending, Ids, Reader, ReplyHead
 from gateway.formats.passthrough import BUFFER_LIMIT
 from gateway.formats.relayed import RelayedFormat
-from gateway.formats.relayed.apis import StreamApi
+from gateway.formats.relayed.apis import StreamApi, api_of_event
 from gateway.formats.relayed.reader import reader
 from gateway.formats.relayed.request import parse, project
 from gateway.formats.sse import LARGE_EVENT_SIZE
 from gateway.formats.worker_contract import WorkerInfo
 from gateway.testing.drive import drive
 from gateway.testing.model import ModelWorker
+from tests.formats.support import LOOSE_JSON
 
 JSON = (b"content-type", b"application/json")
 FORMAT = RelayedFormat("/v1/embeddings", "a|b")
@@ -302,6 +303,23 @@ def test_private_id_is_mapped_back_wherever_it_stands() -> None:
 def test_reply_that_cannot_be_read_is_passed_on(body: bytes) -> None:
     outcome = drive(read(kind="application/json"), (body,))
     assert (outcome.out, outcome.failure, outcome.facts.ending) == (body, None, Ending.OPAQUE)
+
+
+@pytest.mark.parametrize("value", LOOSE_JSON)
+@pytest.mark.parametrize("events", [CHAT, RESPONSES, MESSAGES])
+def test_reply_that_only_pythons_json_reads_is_relayed_and_counted(
+    events: tuple[bytes, ...], value: bytes
+) -> None:
+    """Its last event is recognised, and the data of a router behind the worker taken out."""
+    api = api_of_event(json.loads(events[0].partition(b"data: ")[2]).get("type", "")) or StreamApi.CHUNKS
+    loose = [each.replace(b"{", b'{"x":[%b],' % value, 1) for each in events]
+    outcome, usual = drive(read(api=api), loose), drive(read(api=api), events)
+    assert (outcome.out, outcome.failure, outcome.facts) == (b"".join(loose), None, usual.facts)
+    unary = b'{"x":[%b],"usage":{"prompt_tokens":5,"completion_tokens":3}}' % value
+    routed = unary.replace(b'"usage"', b'"routing_data":{"worker_id":7},"usage"')
+    for reply in (unary, routed):
+        outcome = drive(read(kind="application/json"), (reply,))
+        assert (outcome.out, outcome.facts.tokens, outcome.facts.prompt_tokens) == (unary, 3, 5)
 
 
 def test_usage_of_a_unary_reply_is_read() -> None:
