@@ -114,8 +114,9 @@ async def test_wrong_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...
 
 async def test_card_that_is_given_is_shown_with_the_source_of_each_value() -> None:
     async with gateway() as (rigged, sim):
-        given = '{"context_length":64,"token_budget":{"combined_limit":64},"structural_tag":null}'
-        added = await command("add", sim.url, "--card", given, "--url", rigged.url)
+        given = '{"context_length":64,"token_budget":{"combined_limit":64}}'
+        flags = ("--card", given, "--dyn-structural-tag=off", "--url", rigged.url)
+        added = await command("add", sim.url, *flags)
         assert added.exit_code == 0
         await until(lambda: any(worker.infos for worker in rigged.app.fleet.workers))
         shown = await command("show", sim.url, "--url", rigged.url)

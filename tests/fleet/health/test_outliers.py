@@ -242,6 +242,7 @@ SGLANG_ABORT = (
     b'{"text":"","output_ids":[],"meta_info":{"id":"x","finish_reason":{"type":"abort","message":"ill",'
     b'"status_code":500,"err_type":"InternalServerError"},"prompt_tokens":3,"completion_tokens":0}}'
 )
+VLLM_FAILURE = b'{"request_id":"x","choices":[{"index":0,"token_ids":[],"finish_reason":"error"}]}'
 #: name -> (kind of engine, None for all; streamed, None for both; the answer to each generate request).
 FAILURES: dict[str, tuple[str | None, bool | None, Script]] = {
     "500": (None, None, Reply(status=500, body=b'{"error":{"message":"EngineCore encountered an issue."}}')),
@@ -250,6 +251,7 @@ FAILURES: dict[str, tuple[str | None, bool | None, Script]] = {
     "404": (None, None, Reply(status=404)),
     "error event": (None, True, _event('{"error":{"message":"ill","code":500}}')),
     "abort in a 200": ("sglang", False, Reply(body=SGLANG_ABORT)),
+    "failure in a 200": ("vllm", False, Reply(body=VLLM_FAILURE)),
     "another dialect": (None, None, Reply(body=b'{"foo":1}')),
     "a page": ("vllm", False, Reply(body=b'"foo"', content_type="text/html")),
     "half a reply": (None, None, Half(body=b'{"text":', length=500)),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.sim import SimConfig
+from gateway.sim import Reply, SimConfig
 from gateway.sim.trtllm.engine import DISCONNECT_POLL
 from tests.support.fleet import called, fleet, states
 from tests.support.gateway import generates, sse, until
@@ -99,6 +99,17 @@ async def test_card_of_an_engine_with_metrics_has_its_sizes() -> None:
     async with fleet("trtllm", config=SimConfig(enable_metrics=True), **SERVED) as of:
         card = of.worker().infos["trtllm"].card
         assert (card.context_length, card.kv_cache_block_size, card.total_kv_blocks) == (8192, 32, 31250)
+
+
+async def test_other_calls_reach_the_engine_but_not_the_one_that_takes_its_events() -> None:
+    gets = ("/perf_metrics", "/energy_metrics", "/version", "/server_info", "/v1/responses/r")
+    async with fleet("trtllm", **SERVED) as of:
+        for method, path in (("POST", "/update_weights"), *(("GET", path) for path in gets)):
+            of.sims[0].behave(Reply(body=b'{ "own":1}'), times=99, path=path)
+            reply = await of.gateway.client.request(method, path, json={})
+            assert (reply.status_code, reply.content) == (200, b'{ "own":1}'), path
+        assert (await of.post("/kv_cache_events")).status_code == 404
+        assert not called(of.sims[0], "/kv_cache_events")
 
 
 async def test_memory_is_released_and_the_worker_is_cordoned_meanwhile() -> None:
