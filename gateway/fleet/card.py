@@ -46,6 +46,9 @@ DEFAULTS = CardValues(
 )
 _NAMES = tuple(each.name for each in fields(CardValues))
 _all_of = attrgetter(*_NAMES)
+#: What else an engine reports or does not, and what follows from its list of models.
+_OF_OPTIONAL = ("version", "stream_mode", "launch", "model_path")
+_OF_MODELS = ("models", "adapters", "model_entries", "model_cards")
 _NO_DEFAULTS: Mapping[str, CardValues] = MappingProxyType({})
 
 Layer = tuple[CardSource, CardValues]
@@ -116,7 +119,10 @@ def complete(info: WorkerInfo, known: WorkerInfo | None) -> WorkerInfo:
         return info
     pairs = zip(_NAMES, _all_of(info.card), _all_of(known.card), strict=True)
     values = CardValues(**{name: before if now is None else now for name, now, before in pairs})
-    return replace(info, card=values)
+    silent = [name for name in _OF_OPTIONAL if getattr(info, name) is None]
+    if not info.model_entries and known.model_entries:
+        silent += _OF_MODELS
+    return replace(info, card=values, **{name: getattr(known, name) for name in silent})
 
 
 def recorded(record: WorkerRecord, rank: int | None) -> CardValues:

@@ -186,10 +186,14 @@ class Sized(EchoFormat):
     def identify(self, replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         length, most = (int(replies[path].body) if path in replies else None for path in ("/models", "/more"))
         found, card = super().identify(replies), CardValues(context_length=length, max_num_seqs=most)
-        return None if found is None else replace(found, card=card)
+        if found is None or length is None:
+            return None if found is None else replace(found, models=(), card=card)
+        cards = {"long": CardValues(context_length=2 * length)}
+        listed = replace(found, models=("n", "long"), model_entries={"n": {}}, model_cards=cards)
+        return replace(listed, model_path="/n", adapters=("long",), card=card)
 
 
-async def test_answer_that_is_missing_takes_nothing_off_the_card_of_a_worker_that_serves() -> None:
+async def test_answer_that_is_missing_takes_nothing_off_what_is_known_of_a_worker_that_serves() -> None:
     answers: Answers = {"/models": (200, b"64"), "/more": (200, b"8")}
     async with ready(answers, interval=0.001, formats=(Sized(),)) as (server, worker, _, _):
         assert (worker.card.values.context_length, worker.card.values.max_num_seqs) == (64, 8)
@@ -198,6 +202,9 @@ async def test_answer_that_is_missing_takes_nothing_off_the_card_of_a_worker_tha
         for path in ("/more", "/models", "/more"):
             await server.asked(path)
         assert worker.card.version == version
+        assert worker.card.of_model("long").values.context_length == 128
+        info = worker.infos["echo"]
+        assert (info.models, info.adapters, info.model_path) == (("n", "long"), ("long",), "/n")
         server.answers |= {"/models": (200, b"32"), "/more": (200, b"8")}
         await until(lambda: worker.card.values.context_length == 32)
 
