@@ -22,6 +22,8 @@ from gateway.cards.values import CardValues, KvEventSource
 FREE = "runtime_data"
 #: The most characters of a text, ranks, and characters of the free map.
 TEXT_LIMIT, RANKS_LIMIT, FREE_LIMIT = 256, 1024, 16384
+#: The most levels of the free map: deeper JSON may be read, but not written by code that runs deeper itself.
+FREE_LEVELS = 32
 
 Read = Callable[[str, Any], Any]
 
@@ -68,7 +70,7 @@ def _kv_event_source(name: str, value: Any) -> KvEventSource:
         if key not in _SOURCE:
             raise ValueError(f"{name}.{key}: no such member")
     for key in ("rank", "endpoint"):
-        if key not in value:
+        if value.get(key) is None:
             raise ValueError(f"{name}.{key} is missing")
     given = {key: each for key, each in value.items() if each is not None and (key, each) != ("topic", "")}
     return KvEventSource(**{key: _SOURCE[key](f"{name}.{key}", each) for key, each in given.items()})
@@ -162,6 +164,20 @@ def _present(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
 
 
 def _free(members: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if len(json.dumps(members)) > FREE_LIMIT:
+    if not _is_flat(members, FREE_LEVELS):
+        raise ValueError(f"{FREE} must be nested in at most {FREE_LEVELS} levels")
+    try:
+        text = json.dumps(members, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(f"{FREE} must have finite numbers") from error
+    if len(text) > FREE_LIMIT:
         raise ValueError(f"{FREE} must have at most {FREE_LIMIT} characters")
     return members or None
+
+
+def _is_flat(value: Any, levels: int) -> bool:
+    """Return True if objects and lists are nested in at most so many levels."""
+    if not isinstance(value, Mapping | list):
+        return True
+    each = value.values() if isinstance(value, Mapping) else value
+    return levels > 0 and all(_is_flat(item, levels - 1) for item in each)

@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.control.bodies import read_within
+from gateway.control.replies import json_response
 from gateway.control.targets import asked_as, parse_call
 from gateway.control.views import AbortResult, Views
 from gateway.errors import GatewayError, RequestTooLarge
@@ -159,4 +159,4 @@ def _summary(rows: Sequence[AbortedOn]) -> Response:
     summary = AbortSummary(aborted=sum(row.aborted for row in rows), results=list(rows))
     failed = [row.error is not None for row in rows]
     status = 200 if not any(failed) else 502 if all(failed) else 207
-    return JSONResponse(summary.model_dump(), status)
+    return json_response(summary.model_dump(), status)

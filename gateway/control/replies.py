@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from gateway.formats.contract import ReplyHead
@@ -31,10 +30,10 @@ class Failure(BaseModel):
     code: int
 
 
-def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def failure(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error reply of the control plane."""
     body = Failure(message=message, type=HTTPStatus(status).phrase, code=status)
-    return JSONResponse(body.model_dump(), status, dict(headers or {}))
+    return json_response(body.model_dump(), status, headers)
 
 
 def add_get_route(router: APIRouter, path: str, endpoint: Callable[..., Any], **described: Any) -> None:
@@ -66,7 +65,7 @@ def parse_worker_json(body: bytes) -> Any:
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return ``value`` as a JSON reply.
 
-    It is ASCII, because text of workers may hold what UTF-8 cannot encode.
+    It is ASCII, because text of workers and of callers may hold what UTF-8 cannot encode.
     """
     body = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Response(body, status, dict(headers or {}), "application/json")

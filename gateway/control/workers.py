@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from gateway.control.replies import Failure, add_get_route
+from gateway.control.replies import Failure, add_get_route, json_response
 from gateway.control.views import RegistrationView, Views
 from gateway.control.workers_calls import (
     CallError,
@@ -195,7 +194,7 @@ class _Changes:
             if worker is None:
                 # Clients of this route treat an error as a failure of theirs, and the worker is gone already.
                 body = {"status": "accepted", "url": record.url, "message": "there is no such worker"}
-                return JSONResponse(body)
+                return json_response(body)
             await self._registration.remove(worker)
             return _accepted(worker, "worker removed", 200)
 
@@ -269,7 +268,7 @@ def _removed(url: str, status: int) -> Response:
 def _change_reply(worker_id: str, url: str, message: str, status: int) -> Response:
     location = f"{PATH}/{worker_id}"
     body = Accepted(status="accepted", worker_id=worker_id, url=url, location=location, message=message)
-    return JSONResponse(body.model_dump(), status)
+    return json_response(body.model_dump(), status)
 
 
 def _json(text: str) -> Response:

@@ -14,12 +14,12 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
-from fastapi import Request
-from fastapi.responses import JSONResponse
+from fastapi import Request, Response
 from pydantic import BaseModel
 
 from gateway.cards import members as card_members
 from gateway.control.bodies import read_within
+from gateway.control.replies import json_response
 from gateway.stores.record import MEMBERS, WorkerRecord
 
 #: Largest body in bytes; a record is at most a third of it.
@@ -59,9 +59,9 @@ class CallError(Exception):
         self.message = message
         self.headers = dict(headers or {})
 
-    def reply(self) -> JSONResponse:
+    def reply(self) -> Response:
         detail = ErrorDetail(message=self.message, type=HTTPStatus(self.status).phrase, code=self.code)
-        return JSONResponse(ErrorBody(error=detail).model_dump(), self.status, self.headers)
+        return json_response(ErrorBody(error=detail).model_dump(), self.status, self.headers)
 
 
 async def call_fields(request: Request) -> dict[str, Any]:
@@ -131,11 +131,19 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
-        raise CallError(400, "invalid_json", f"the body is not JSON: {reason}") from error
+        raise CallError(400, "invalid_json", f"the body is not JSON: {_reason(error)}") from error
     if not isinstance(found, dict):
         raise CallError(400, "invalid_json", "the body must be a JSON object")
     return found
+
+
+def _reason(error: Exception) -> str:
+    """Return in which way a body is not JSON."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not valid UTF-8 text"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -70,10 +71,17 @@ def test_members_are_read_and_written_back(members: dict[str, Any], values: Any)
         ({"token_budget": BUDGET, "runtime_data": {"token_budget": BUDGET}}, "token_budget is given twice"),
         ({"runtime_data": []}, "runtime_data must be an object"),
         ({"runtime_data": {"note": "x" * FREE_LIMIT}}, "runtime_data must have at most"),
+        ({"runtime_data": {"note": float("inf")}}, "runtime_data must have finite numbers"),
+        (
+            {"runtime_data": {"note": json.loads("[" * 32 + "]" * 32)}},
+            "runtime_data must be nested in at most",
+        ),
         ({"structural_tag": {"scope": None}}, "structural_tag: scope must be one of"),
         ({"kv_event_sources": {}}, "kv_event_sources must be a list"),
         ({"kv_event_sources": [SOURCE, 1]}, "kv_event_sources[1] must be an object"),
         ({"kv_event_sources": [{"rank": 0}]}, "kv_event_sources[0].endpoint is missing"),
+        ({"kv_event_sources": [{"rank": 0, "endpoint": None}]}, "kv_event_sources[0].endpoint is missing"),
+        ({"kv_event_sources": [{**SOURCE, "rank": None}]}, "kv_event_sources[0].rank is missing"),
         ({"kv_event_sources": [{**SOURCE, "port": 1}]}, "kv_event_sources[0].port: no such member"),
         ({"kv_event_sources": [{**SOURCE, "rank": -1}]}, "kv_event_sources[0].rank must be an integer"),
     ],

@@ -170,6 +170,12 @@ async def test_invalid_member_of_a_card_is_refused_by_its_name(call: dict[str, A
         assert not rigged.app.fleet.workers
 
 
+async def test_name_that_utf8_cannot_encode_is_no_error_of_the_gateway() -> None:
+    async with rig() as rigged:
+        reply = await rigged.client.post("/workers", content=b'{"url": "http://127.0.0.1:9", "\\ud800": 1}')
+        assert (reply.status_code, reply.json()["message"]) == (202, "worker registered; not taken: \ud800")
+
+
 async def test_record_of_a_worker_is_kept_and_shown() -> None:
     async with rig() as rigged:
         record = {"model_id": "m", "bootstrap_port": 8998, "priority": -3, "labels": {"zone": "a"}}

@@ -49,16 +49,23 @@ async def test_members_of_a_call(body: bytes, query: bytes, members: Mapping[str
 
 
 @pytest.mark.parametrize(
-    ("sent", "code", "status"),
+    ("sent", "code", "status", "why"),
     [
-        *((call(body), "invalid_json", 400) for body in (b"{", b"[]", b"null", b"\xff", b"[" * 100_000)),
-        (call(b" " * (BODY_LIMIT + 1)), "body_too_large", 413),
-        (call(query=b"&".join(b"a=1" for _ in range(101))), "invalid_query", 400),
+        (call(b"{"), "invalid_json", 400, "Expecting property name"),
+        (call(b"[]"), "invalid_json", 400, "must be a JSON object"),
+        (call(b"null"), "invalid_json", 400, "must be a JSON object"),
+        (call(b'{"a":"\xff"}'), "invalid_json", 400, "not valid UTF-8"),
+        (call(b"[" * 100_000), "invalid_json", 400, "nested too deeply"),
+        (call(b"9" * 5000), "invalid_json", 400, "too many digits"),
+        (call(b" " * (BODY_LIMIT + 1)), "body_too_large", 413, "larger than the limit"),
+        (call(query=b"&".join(b"a=1" for _ in range(101))), "invalid_query", 400, "too many members"),
     ],
-    ids=["cut", "list", "null", "not UTF-8", "nested", "large", "many members"],
+    ids=["cut", "list", "null", "not UTF-8", "nested", "digits", "large", "many members"],
 )
-async def test_invalid_call_is_an_error_of_the_client(sent: Request, code: str, status: int) -> None:
-    with pytest.raises(CallError) as caught:
+async def test_invalid_call_is_an_error_of_the_client(
+    sent: Request, code: str, status: int, why: str
+) -> None:
+    with pytest.raises(CallError, match=why) as caught:
         await call_fields(sent)
     assert (caught.value.code, caught.value.status) == (code, status)
 
@@ -70,6 +77,7 @@ async def test_invalid_call_is_an_error_of_the_client(sent: Request, code: str, 
         ({"url": "http://a:1", "bootstrap_port": "x"}, "bootstrap_port must be an integer"),
         ({"url": "http://me:secret@a:1"}, "credentials"),
         ({"url": "http://a:1", "held": "\ud800"}, "held must be true or false"),
+        ({"url": "http://a:1", "token_budget": {"\ud800": 1}}, "token_budget: \ud800: no such member"),
     ],
 )
 def test_error_names_the_member_at_fault(members: dict[str, Any], message: str) -> None:
