@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,12 +18,14 @@ from gateway.fleet.worker import Worker
 from gateway.formats.contract import UpstreamRequest
 from gateway.proxy.aborts import send_quietly
 from gateway.routing.policy import LeastInFlight
+from gateway.sim import Silence, SimConfig, SimServer
 from gateway.upstream.address import Address
 from gateway.upstream.connection import Connection
 from gateway.upstream.connector import Connector
 from gateway.upstream.pool import Pool
 from gateway.upstream.resolver import FRESH, Resolver
-from tests.support.gateway import until
+from tests.support.gateway import RawClient, arrived, rig, until
+from tests.support.generate import body_of
 from tests.upstream.peer import BODY, REQUEST, body, full_backlog
 
 OLD, NEW = "127.0.0.1", "127.0.0.2"
@@ -118,6 +121,35 @@ async def test_abort_goes_to_the_address_of_the_exchange() -> None:
             await asyncio.sleep(0.01)
         assert of.requests[OLD].count(b"/abort_request") == 2
         assert of.requests[NEW] == []
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("how", ["called", "left"])
+async def test_exchange_is_aborted_where_it_runs_although_the_probes_go_elsewhere(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, addresses = socket.getaddrinfo, {"engine.moving": OLD}
+
+    def moving(host: Any, *rest: Any, **kind: Any) -> Any:
+        return look_up(addresses.get(host, host), *rest, **kind)
+
+    monkeypatch.setattr(socket, "getaddrinfo", moving)
+    async with (
+        SimServer("sglang") as old,
+        SimServer("sglang", SimConfig(host=NEW, port=old.port)) as new,
+        rig(f"http://engine.moving:{old.port}") as gateway,
+    ):
+        old.behave(Silence())
+        client = await RawClient.connect(gateway.port)
+        client.request("/generate", json.dumps(body_of("sglang", rid="A")).encode())
+        await arrived(1, old)
+        addresses["engine.moving"] = NEW
+        await until(lambda: len(new.all_requests) > 9)
+        if how == "called":
+            await gateway.client.post("/abort_request", json={"rid": "A"})
+        client.leave()
+        assert (await old.abort_called()).ids == ("A",)
+        assert not new.aborts
 
 
 @pytest.mark.pure_only(reason="replaces a method of a compiled class")
