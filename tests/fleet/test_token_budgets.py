@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -12,6 +13,7 @@ from gateway.errors import ContextLength, NoWorker, UnknownModel
 from gateway.fleet.registry import Fleet
 from gateway.fleet.states import WorkerState
 from gateway.fleet.worker import Worker
+from gateway.routing.policy import POLICIES
 from tests.fleet.support import CAPABILITY, fleet_with, member
 
 
@@ -28,15 +30,17 @@ def budgeted(
 
 def hosts(fleet: Fleet, longest: tuple[int, int], model: str | None = None) -> set[str]:
     """Return the hosts of the workers that such requests are sent to."""
-    leased = [fleet.lease(CAPABILITY, model, (), None, longest) for _ in fleet.workers]
+    leased = [fleet.lease(CAPABILITY, model, (), None, longest) for _ in range(16 * len(fleet.workers))]
     for worker in leased:
         fleet.release(worker)
     return {worker.address.host for worker in leased}
 
 
-def test_request_is_leased_a_worker_whose_budget_does_not_refuse_it() -> None:
+@pytest.mark.parametrize("policy", POLICIES)
+def test_request_is_leased_a_worker_whose_budget_does_not_refuse_it(policy: str) -> None:
     """One without a budget, or whose engine judges by itself, may get any."""
-    fleet = fleet_with(budgeted("small", 10), budgeted("large", 20))
+    chosen = POLICIES[policy](Random(1))
+    fleet = fleet_with(budgeted("small", 10), budgeted("large", 20), policy=chosen)
     assert hosts(fleet, (9, 10)) == {"small", "large"}
     assert hosts(fleet, (9, 11)) == hosts(fleet, (19, 20)) == {"large"}
     assert hosts(fleet, (0, 0)) == {"small", "large"}  # a length that is not known

@@ -47,7 +47,8 @@ async def test_what_no_worker_has_room_for_is_a_400_with_numbers_and_reaches_non
         assert (refused.status_code, refused.headers["content-type"]) == (400, "application/json")
         error = refused.json()["error"]
         assert (error["kind"], error["limit"], error["actual"]) == ("context_length", CONTEXT, actual)
-        assert str(CONTEXT) in error["message"] and str(prompt) in error["message"]
+        numbers = [CONTEXT, prompt, *([] if actual == prompt else [reply])]
+        assert all(str(number) in error["message"] for number in numbers)
         assert not generates(small, smaller)
         metrics = (await gateway.client.get("/metrics")).text
         assert 'error_type="context_length"} 1\n' in metrics
@@ -73,6 +74,20 @@ async def test_what_fills_the_context_exactly_is_served(
     async with sim_of(kind) as sim, rig(sim.url) as gateway:
         served = await post(gateway, kind, *length, stream=stream)
         assert served.status_code == 200 and b"error" not in served.content
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
+async def test_prompts_of_a_batch_are_judged_one_by_one_and_texts_by_the_engine(stream: bool) -> None:
+    async with sim_of("sglang") as sim, rig(sim.url) as gateway:
+        for members, status, sent in (
+            ({"input_ids": [[7] * 20] * 3}, 200, 1),
+            ({"input_ids": [[7] * 20, [7] * 33]}, 400, 1),
+            ({"input_ids": [[7], [7] * 20], "sampling_params": [{LIMIT["sglang"]: 31}, {}]}, 200, 2),
+            ({"input_ids": [[7], [7] * 20], "sampling_params": [{LIMIT["sglang"]: 32}, {}]}, 400, 2),
+            ({"text": "word " * 200}, 200 if stream else 400, 3),
+        ):
+            reply = await gateway.client.post("/generate", json={**members, "stream": stream})
+            assert (reply.status_code, len(generates(sim))) == (status, sent), reply.text
 
 
 @both
