@@ -31,7 +31,8 @@ ROUND, ROUND_INTERVAL = 32, 0.01
 #: Seconds after which the fleet is looked at although no change was reported.
 LOOK_INTERVAL = 1.0
 
-#: Workers that a request was sent to and must not be sent to again, with the incarnation it was sent to.
+#: Workers that a request must not be sent to: with the incarnation that it was sent to before, or with the
+#: card by which they are too small for it.
 Tried = Mapping[Worker, object]
 _NEVER_TRIED: Tried = MappingProxyType({})
 #: A capability and a model; None: any model.
@@ -81,10 +82,10 @@ class _Line:
 
 
 def excluded(tried: Tried) -> Collection[Worker]:
-    """Return the workers of ``tried`` that are still the process that the request was sent to."""
+    """Return the workers of ``tried`` that are still that process, or still have that card."""
     if not tried:
         return ()
-    return [worker for worker, incarnation in tried.items() if worker.incarnation is incarnation]
+    return [worker for worker, why in tried.items() if worker.incarnation is why or worker.card is why]
 
 
 class Queue:

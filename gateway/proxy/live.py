@@ -184,7 +184,7 @@ class LiveExchange:
         if self.record.model is None:  # it may end while it is queued, and is counted then
             self.record.model = self.services.fleet.model_for(*wanted)
         small = self.services.fleet.without_room(capability, model, self.projection.longest)
-        excluding = {**tried, **{worker: worker.incarnation for worker in small}} if small else tried
+        excluding = {**tried, **{worker: worker.card for worker in small}} if small else tried
         await queue.wait(wanted, excluding, size=len(self.body), until=self._queued_until)
         for worker in tried.keys() - excluded(tried):
             del tried[worker]

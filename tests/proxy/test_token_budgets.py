@@ -138,6 +138,21 @@ async def test_worker_that_joins_and_is_too_small_leaves_a_request_in_the_queue(
         assert (len(generates(small)), len(generates(large))) == (1, 1)
 
 
+@both
+async def test_queued_request_goes_to_a_worker_whose_card_gives_it_room_now(kind: str) -> None:
+    async with (
+        sim_of(kind) as small,
+        sim_of(kind, 64) as large,
+        rig(small.url, large.url, queue_seconds=30) as gateway,
+    ):
+        await gateway.client.post(f"/workers/{large.url}/cordon")
+        waiting = asyncio.ensure_future(post(gateway, kind, 20, 20))
+        await queued(gateway, 1)
+        await gateway.client.post("/workers", json={"url": small.url, "token_budget": {"combined_limit": 64}})
+        await waiting
+        assert (len(generates(small)), len(generates(large))) == (1, 0)
+
+
 async def test_engine_that_truncates_gets_what_is_too_long() -> None:
     async with sim_of("sglang", allow_auto_truncate=True) as sim, rig(sim.url) as gateway:
         assert (await post(gateway, "sglang", CONTEXT, 1)).status_code == 200
