@@ -24,6 +24,8 @@ FIELDS = frozenset(
     "response_format disaggregated_params priority conversation_params".split()
 )
 _INTEGERS = ("max_tokens", "n", "logprobs", "seed", "min_tokens", "top_k")
+#: Those of them that may not be null.
+_REQUIRED = ("n", "min_tokens", "top_k")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +58,7 @@ def read(raw: bytes, config: SimConfig) -> Request:
     for name, value in body.items():
         if name not in FIELDS:
             raise errors.invalid("extra_forbidden", (name,), "Extra inputs are not permitted", value)
-    for name in _INTEGERS:
-        if body.get(name) is not None and type(body[name]) is not int:
-            raise errors.invalid("int_type", (name,), "Input should be a valid integer", body[name])
+    _check_types(body)
     options = body.get("stream_options") or {}
     if options and not body.get("stream"):
         message = "Value error, Stream options can only be defined when stream is true."
@@ -79,7 +79,7 @@ def read(raw: bytes, config: SimConfig) -> Request:
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         stop_token_ids=frozenset(body.get("stop_token_ids") or ()),
         ignore_eos=bool(body.get("ignore_eos", False)),
-        logprobs=body.get("logprobs") or 0,
+        logprobs=max(0, body.get("logprobs") or 0),
         detokenize=bool(body.get("detokenize", True)),
         stream=bool(body.get("stream")),
         include_usage=usage,
@@ -97,6 +97,25 @@ def _decoded(raw: bytes) -> dict[str, Any]:
         message = "Input should be a valid dictionary or object to extract fields from"
         raise errors.invalid("model_attributes_type", (), message, body)
     return body
+
+
+def _check_types(body: dict[str, Any]) -> None:
+    """Refuse what the engine cannot read. Raises Refusal."""
+    for name in _INTEGERS:
+        if name in body and (body[name] is not None or name in _REQUIRED) and type(body[name]) is not int:
+            raise errors.invalid("int_type", (name,), "Input should be a valid integer", body[name])
+    options, stop, ids = (body.get(name) for name in ("stream_options", "stop", "stop_token_ids"))
+    if not isinstance(options, dict | None):
+        message = "Input should be a valid dictionary or instance of StreamOptions"
+        raise errors.invalid("model_attributes_type", ("stream_options",), message, options)
+    if not isinstance(stop, str | None) and not _is_list_of(str, stop):
+        raise errors.invalid("string_type", ("stop", "str"), "Input should be a valid string", stop)
+    if ids is not None and not _is_list_of(int, ids):
+        raise errors.invalid("list_type", ("stop_token_ids",), "Input should be a valid list", ids)
+
+
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is kind for item in value)
 
 
 def _prompts(prompt: Any, config: SimConfig) -> list[list[int]]:

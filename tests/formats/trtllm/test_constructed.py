@@ -127,3 +127,15 @@ def events(body: str) -> list[Any]:
     found = [event.removeprefix("data: ") for event in body.split("\n\n")]
     assert found[-2:] == ["[DONE]", ""]
     return [shape(comparable(json.loads(event))) for event in found[:-2]]
+
+
+@pytest.mark.parametrize(
+    "member",
+    [{"n": None}, {"min_tokens": None}, {"top_k": None}, {"stop": 5}, {"stop": [5]}, {"stop_token_ids": 5}]
+    + [{"stop_token_ids": [[1]]}, {"stream_options": 5, "stream": True}, {"stream_options": []}],
+)
+async def test_simulated_engine_refuses_a_member_of_another_type(member: dict[str, Any]) -> None:
+    async with SimServer("trtllm") as sim:
+        body = json.dumps({"model": "sim", "prompt": [1], "max_tokens": 1, **member}).encode()
+        reply = await ask(sim.port, "/v1/completions", body)
+        assert reply.status == 400 and next(iter(member)) in json.loads(reply.body)["error"]
