@@ -93,6 +93,7 @@ DRAFTS = TREE | {"speculative_num_draft_tokens": 16}
         (DRAFTS | {"speculative_num_steps": 5}, (32748, True, True)),
         (DRAFTS | {"allow_auto_truncate": True}, (32752, False, False)),
         (DRAFTS | {"speculative_adaptive": True}, None),
+        (DRAFTS | {"speculative_num_steps": -5, "speculative_num_draft_tokens": -1}, None),
         (TREE, None),  # an unknown reserve
         (DRAFTS | {"context_length": 16}, (0, True, True)),
         (DRAFTS | {"context_length": 15}, None),

@@ -24,7 +24,7 @@ def token_budget(info: Mapping[str, Any], context_length: int | None) -> TokenBu
     truncates, reserve = info.get("allow_auto_truncate"), _reserve(info)
     if context_length is None or context_length > MOST_TOKENS or not isinstance(truncates, bool):
         return None
-    if reserve is None or reserve > context_length or info.get("speculative_adaptive") is True:
+    if reserve is None or not 0 <= reserve <= context_length or info.get("speculative_adaptive") is True:
         return None
     return TokenBudget(context_length - reserve, not truncates, not truncates)
 
