@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pytest
 
 from gateway.errors import Cancelled, GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.fleet.replies import ReplyOutcome
+from gateway.fleet.worker import Worker
 from gateway.formats.contract import ReplyHead
+from gateway.loop.write_batch import WriteBatch
 from gateway.proxy.attempt import Attempt
+from gateway.upstream.address import Address
+from gateway.upstream.connection import Connection
+from gateway.upstream.read_buffer import READ_SIZE
 
 GOOD, FAILED, REFUSED, UNKNOWN = (
     ReplyOutcome.GOOD,
@@ -45,6 +48,7 @@ def test_broken_reply_is_the_worker_s_and_a_client_that_left_is_nobody_s() -> No
 
 
 def _of(status: int, *, error: GatewayError | None = None, relayed: bool = False) -> ReplyOutcome:
-    attempt = Attempt(cast(Any, None), object(), cast(Any, None))
+    connection = Connection(bytearray(READ_SIZE), WriteBatch())
+    attempt = Attempt(Worker(Address.parse("http://127.0.0.1:1")), object(), connection)
     attempt.head = ReplyHead(status, [])
     return attempt.outcome(error, relayed=relayed)
