@@ -147,10 +147,10 @@ def write(values: CardValues) -> dict[str, Any]:
         found["kv_event_sources"] = [asdict(source) for source in values.kv_event_sources]
     if values.structural_tag is not None:
         found |= values.structural_tag.members()
-    free = dict.fromkeys(values.capabilities or (), True) | _present(_RUNTIME, _runtime(values))
+    free = {**(values.runtime_data or {}), **_present(_RUNTIME, _runtime(values))}
     if values.token_budget is not None:
         free["token_budget"] = values.token_budget.document()
-    free |= values.runtime_data or {}
+    free |= dict.fromkeys(values.capabilities or (), True)  # no other key may pretend to be one
     return found | {FREE: free} if free else found
 
 

@@ -133,7 +133,8 @@ def recorded(record: WorkerRecord, rank: int | None) -> CardValues:
     if record.bootstrap_port is not None:
         values = replace(values, bootstrap_port=record.bootstrap_port)
     if rank is not None and values.data_parallel_start_rank is None:
-        values = replace(values, data_parallel_start_rank=rank, data_parallel_size=1)
+        size = values.data_parallel_size or 1
+        values = replace(values, data_parallel_start_rank=rank, data_parallel_size=size)
     return values
 
 

@@ -211,18 +211,18 @@ class Fleet:
     def replace_record(self, worker: Worker, record: WorkerRecord, source: CardSource) -> None:
         """Note what is registered of ``worker`` now, and by whom."""
         worker.record, worker.record_source = record, source
+        self._rosters.clear()
         self._update_card(worker)
 
     def _update_card(self, worker: Worker) -> None:
         """Make the card of ``worker`` anew, as one of its sources may say something else."""
         of_record = worker.record_source, recorded(worker.record, worker.address.rank)
-        card = self._cards.build(worker.card, of_record, worker.infos)
-        if card is worker.card:
+        before, worker.card = worker.card, self._cards.build(worker.card, of_record, worker.infos)
+        if self._workers.get(worker.identity) is not worker:
             return
-        worker.card = card
-        if self._workers.get(worker.identity) is worker:
+        self._card_conflicts.note(worker)  # it may serve another model, with the same card
+        if worker.card is not before:
             self._rosters.clear()
-            self._card_conflicts.note(worker)
             self._followers.notify(ChangeKind.CARD, worker)
 
     def _log_same_server(self, worker: Worker) -> None:

@@ -125,8 +125,10 @@ async def _lease(live: LiveExchange, tried: _Tried) -> Worker:
             refusal = error
         # Not in the except blocks: compiled code keeps that exception current during the wait.
         if refusal is not None:
-            # It may have to wait again: the worker that joined meanwhile may be too small for it.
             await live.wait_for_worker(tried.excluded)
+            if live.projection.resource is not None:
+                return live.lease(tried.excluded)  # the queue does not know that only its creator counts
+            # It may have to wait again: the worker that joined meanwhile may be too small for it.
         else:
             looked = True
             await in_task(live.services.health.look_again(), _ignore)

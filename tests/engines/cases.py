@@ -105,7 +105,6 @@ REFUSED: dict[str, dict[str, Json]] = {
         "wrong type": vllm({"temperature": "hot"}),
         "too many logprobs": vllm({"logprobs": 100}),
         "greedy samples": vllm({"temperature": 0, "n": 2}),
-        "out of the vocabulary": vllm({}, token_ids=[1, 512]),
         "no prompt": {"request_id": ID, "sampling_params": {}},
         "empty prompt": vllm({}, token_ids=[]),
         "no sampling": {"request_id": ID, "token_ids": PROMPT},

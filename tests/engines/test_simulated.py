@@ -45,6 +45,7 @@ async def test_control_calls_are_answered_alike(
             await answer(client, url, call) for url in (engines[simulated.kind].url, simulated.url)
         ]
         if PARTLY.fullmatch(call.target) and real[0] == 200:
+            simulation[2].pop("structural_tag", None)  # only a simulated engine reports its policy
             real = (*real[:2], part(real[2], simulation[2]))
         if real != simulation:
             differences.append(f"{call}\n  real:      {real}\n  simulated: {simulation}")

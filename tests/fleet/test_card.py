@@ -134,6 +134,17 @@ def test_workers_of_one_model_whose_cards_differ_are_reported_once(caplog: pytes
     assert not a.card_conflicts and len(caplog.messages) == 2
 
 
+def test_worker_that_serves_another_model_now_is_compared_with_the_workers_of_that() -> None:
+    """Even if its card says the same as before."""
+    a, b = (worker_of(f"http://{name}:1") for name in "ab")
+    fleet = fleet_of(a, b, cards=CardBuilder())
+    describe(fleet, a, CardValues(context_length=4096))
+    describe(fleet, b, CardValues(context_length=2048), models=("other",))
+    assert not a.card_conflicts
+    describe(fleet, b, CardValues(context_length=2048))
+    assert a.card_conflicts == b.card_conflicts == ("context_length",)
+
+
 @pytest.mark.parametrize(
     ("member", "values"),
     [

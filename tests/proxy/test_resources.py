@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -119,3 +120,16 @@ async def test_request_by_id_need_not_name_the_model_of_its_creator() -> None:
         assert (await gateway.client.get("/v1/responses/r")).status_code == 200
         assert (await gateway.client.get("/v1/responses/other")).status_code == 400
         assert len(called(two, "/v1/responses/r")) == 1
+
+
+@pytest.mark.virtual_time
+async def test_what_a_worker_has_that_gets_no_requests_is_queued_no_longer_than_the_limit() -> None:
+    """Although another worker is usable all the time."""
+    async with fleet("vllm", "vllm", queue_seconds=5.0) as of:
+        creator = await creator_of(of, RESPONSES, Reply(body=created("r")))
+        (at,) = [number for number, sim in enumerate(of.sims) if sim is creator]
+        of.gateway.app.fleet.cordon(of.worker(at), CordonSource.OWNER)
+        async with asyncio.timeout(30):
+            reply = await of.gateway.client.get("/v1/responses/r")
+        assert reply.status_code == 503
+        assert not any(called(sim, "/v1/responses/r") for sim in of.sims)

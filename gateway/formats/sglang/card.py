@@ -31,7 +31,7 @@ def card_values(
     sources = _kv_event_sources(info.get("kv_events"))
     parser = _text(model.get("reasoning_parser")) or _text(info.get("reasoning_parser"))
     # Then the grammar of a request with require_reasoning waits in the engine until its reasoning has ended.
-    gated = parser is not None and info.get("skip_tokenizer_init") is not True
+    gated = parser is not None and bool(info) and info.get("skip_tokenizer_init") is not True
     context_length = _context_length(entries, info)
     return CardValues(
         worker_type=role,

@@ -7,6 +7,7 @@ Blocks are reported when they are full, and never removed.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 from zlib import crc32
 
@@ -14,6 +15,9 @@ from gateway.sim.sequence import Sequence
 from gateway.sim.tokens import pack
 
 Json = dict[str, Any]
+
+#: The most sequences and events that wait for a reader. The oldest are forgotten, as it may never come.
+LIMIT = 4096
 
 
 class KvEvents:
@@ -24,9 +28,10 @@ class KvEvents:
         self._window = window
         self._known: set[int] = set()
         #: Sequences whose blocks are not all reported.
-        self._open: list[Sequence] = []
+        self._open: deque[Sequence] = deque(maxlen=LIMIT)
         self._next_id = 0
-        self._unread = [self._event({"type": "created", "num_blocks_per_cache_level": [blocks, 0]})]
+        created = {"type": "created", "num_blocks_per_cache_level": [blocks, 0]}
+        self._unread = deque([self._event(created)], LIMIT)
 
     def follow(self, sequence: Sequence) -> None:
         """Report the blocks of ``sequence`` from now on."""
@@ -37,8 +42,9 @@ class KvEvents:
         for sequence in self._open:
             if sequence.chooser is not None:
                 self._store([*sequence.prompt, *sequence.output])
-        self._open = [sequence for sequence in self._open if sequence.finish is None]
-        unread, self._unread = self._unread, []
+        self._open = deque((each for each in self._open if each.finish is None), LIMIT)
+        unread = list(self._unread)
+        self._unread.clear()
         return unread
 
     def _store(self, ids: list[int]) -> None:
