@@ -14,6 +14,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 # Tests that start servers, clusters or fleets: with them `make test` would take more than two minutes.
 SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_metrics.py tests/control/test_fanout.py \
+  tests/commands/test_main.py tests/sim/test_process.py tests/proxy/test_relays.py tests/proxy/test_token_budgets.py \
   tests/control/test_openapi_holds.py tests/control/test_workers.py tests/fleet \
   tests/downstream/test_bytes_at_the_socket.py tests/downstream/test_tls.py tests/prefork tests/performance/test_bounds.py \
   tests/performance/test_stalls.py tests/plugins tests/security tests/stores \
@@ -24,7 +25,7 @@ SYSTEM := tests/benchmarks tests/chaos tests/clients tests/control/test_engine_m
 # Laws and measurements that take long: also part of make test-system, and run against the compiled build.
 LONG := tests/contract/test_endpoints.py tests/contract/test_relayed.py tests/formats/test_join_cost.py tests/formats/json/test_steps.py tests/downstream/test_hostile.py \
   tests/downstream/test_unread.py \
-  tests/sim/test_fuzz.py tests/proxy/test_handler_ends.py tests/proxy/test_races.py
+  tests/sim/test_fuzz.py tests/proxy/test_handler_ends.py tests/proxy/test_races.py tests/formats/json/test_blanked.py
 
 # Measures how long small requests wait beside large ones, so it must not share the cores with other tests.
 ALONE := tests/chaos/test_big_bodies.py
