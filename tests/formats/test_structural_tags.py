@@ -115,7 +115,12 @@ def test_vllm_with_grammars_in_the_reasoning_does_not_exclude_it() -> None:
 
 
 def test_reasoning_parser_may_be_in_the_description_of_the_model() -> None:
-    assert card_values({"page_size": 1}, {"reasoning_parser": "qwen3"}, []).tool_call_structural_tag_reasoning_gate is True
+    assert (
+        card_values(
+            {"page_size": 1}, {"reasoning_parser": "qwen3"}, []
+        ).tool_call_structural_tag_reasoning_gate
+        is True
+    )
     assert card_values({"reasoning_parser": ""}, {}, []).tool_call_structural_tag_reasoning_gate is None
 
 
