@@ -112,8 +112,8 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
 }
 #: The modules that all formats share; everything else in gateway.formats is the folder of one format.
 FORMAT_HELPERS = frozenset(
-    "base contract failures headers id_mapping json large_event openapi optional options passthrough paths "
-    "registry routes routing_data routing_hints sse worker_contract".split()
+    "base contract failures headers id_mapping json large_event long_reply openapi optional options "
+    "passthrough paths registry routes routing_data routing_hints sse worker_contract".split()
 )
 FORMATS_MAY_USE = frozenset({"msgspec", "pydantic"})
 

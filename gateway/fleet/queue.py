@@ -85,7 +85,7 @@ def excluded(tried: Tried) -> Collection[Worker]:
     """Return the workers of ``tried`` that are still that process, or still have that card."""
     if not tried:
         return ()
-    return [worker for worker, why in tried.items() if worker.incarnation is why or worker.card is why]
+    return {worker for worker, why in tried.items() if worker.incarnation is why or worker.card is why}
 
 
 class Queue:

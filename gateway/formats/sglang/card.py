@@ -29,7 +29,7 @@ def card_values(
     tokens, page = _count(info.get("max_total_num_tokens")), _count(info.get("page_size"))
     role = _ROLES.get(str(info.get("disaggregation_mode", model.get("disaggregation_mode"))))
     sources = _kv_event_sources(info.get("kv_events"))
-    parser = _text(model.get("reasoning_parser")) or _text(info.get("reasoning_parser"))
+    parser = text_of(model.get("reasoning_parser")) or text_of(info.get("reasoning_parser"))
     # Then the grammar of a request with require_reasoning waits in the engine until its reasoning has ended.
     gated = parser is not None and bool(info) and info.get("skip_tokenizer_init") is not True
     context_length = _context_length(entries, info)
@@ -44,8 +44,8 @@ def card_values(
         data_parallel_size=_ranks(info),
         max_gpu_lora_count=_count(info.get("max_loras_per_batch")) if info.get("enable_lora") else None,
         vocab_size=_count(info.get("vocab_size")) or _count(model.get("vocab_size")),
-        weight_version=_text(model.get("weight_version")) or _text(info.get("weight_version")),
-        tool_call_parser=_text(model.get("tool_call_parser")) or _text(info.get("tool_call_parser")),
+        weight_version=text_of(model.get("weight_version")) or text_of(info.get("weight_version")),
+        tool_call_parser=text_of(model.get("tool_call_parser")) or text_of(info.get("tool_call_parser")),
         reasoning_parser=parser,
         enable_eagle=info["speculative_algorithm"] in EAGLE if "speculative_algorithm" in info else None,
         kv_event_publishing_enabled=bool(sources) if "kv_events" in info else None,
@@ -88,7 +88,7 @@ def _kv_event_sources(events: Any) -> tuple[KvEventSource, ...]:
     """Return where each rank publishes: at the port of the first one plus its number."""
     if not isinstance(events, dict):
         return ()
-    host, port = _text(events.get("endpoint_host")), _count(events.get("endpoint_port_base"))
+    host, port = text_of(events.get("endpoint_host")), _count(events.get("endpoint_port_base"))
     if host is None or port is None:
         return ()
     replay = _count(events.get("replay_endpoint_port_base"))
@@ -97,7 +97,7 @@ def _kv_event_sources(events: Any) -> tuple[KvEventSource, ...]:
         KvEventSource(
             rank,
             endpoint=f"{at}:{port + rank}",
-            topic=_text(events.get("topic")) or "",
+            topic=text_of(events.get("topic")) or "",
             replay_endpoint=None if replay is None else f"{at}:{replay + rank}",
         )
         for rank in range(min(_count(events.get("dp_size")) or 1, _MOST_RANKS))
@@ -108,5 +108,6 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 < value < 1 << 63 else None
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """Return ``value`` if it is a text that is not empty."""
     return value if isinstance(value, str) and value else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.formats.sglang.card import card_values
+from gateway.formats.sglang.card import card_values, text_of
 from gateway.formats.sglang.stream_mode import CUMULATIVE, INCREMENTAL
 from gateway.formats.worker_contract import ProbeReply, ProbeRequest, WorkerInfo
 
@@ -56,14 +56,14 @@ def identify(replies: Mapping[str, ProbeReply]) -> WorkerInfo | None:
         capability=CAPABILITY,
         usable=not reason,
         reason=reason or (_RUST_FRONTEND if info.get("frontend") == "rust" else ""),
-        version=_text(info.get("version")),
+        version=text_of(info.get("version")),
         models=_models(cards, info, model),
         stream_mode=_stream_mode(info),
-        adapters=tuple(name for card in cards if card.get("parent") and (name := _text(card.get("id")))),
+        adapters=tuple(name for card in cards if card.get("parent") and (name := text_of(card.get("id")))),
         model_entries=_entries_by_name(cards, info),
         launch=_launch(info.get("startup_time")),
         card=replace(values, capabilities=() if reason else (CAPABILITY,)),
-        model_path=_text(model.get("model_path")) or _text(info.get("model_path")),
+        model_path=text_of(model.get("model_path")) or text_of(info.get("model_path")),
     )
 
 
@@ -114,25 +114,25 @@ def _models(
     it reports their path as its name; engines that are updated one after another would seem to serve several
     models meanwhile.
     """
-    started_as = _text(info.get("served_model_name"))
+    started_as = text_of(info.get("served_model_name"))
     ids = tuple(
         name
         for card in cards
-        if (name := _text(card.get("id"))) is not None and (started_as is None or card.get("parent"))
+        if (name := text_of(card.get("id"))) is not None and (started_as is None or card.get("parent"))
     )
     if started_as is not None:
         return (started_as, *ids)
-    name = _text(model.get("served_model_name"))
+    name = text_of(model.get("served_model_name"))
     return ids or (() if name is None else (name,))
 
 
 def _entries_by_name(cards: list[dict[str, Any]], info: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the cards by the names of ``_models``."""
-    started_as = _text(info.get("served_model_name"))
+    started_as = text_of(info.get("served_model_name"))
     return {
         started_as if started_as is not None and not card.get("parent") else name: card
         for card in cards
-        if (name := _text(card.get("id"))) is not None
+        if (name := text_of(card.get("id"))) is not None
     }
 
 
@@ -151,7 +151,3 @@ def _launch(durations: Any) -> str | None:
         f"{name}={each!r}" for name, each in durations.items() if isinstance(each, float) and each % 1
     ]
     return " ".join(sorted(measured)) if len(measured) >= LEAST_DURATIONS else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

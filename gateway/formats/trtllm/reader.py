@@ -11,7 +11,6 @@ others.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.contract import Ending, Reader, ReplyFacts, ReplyHead
 from gateway.formats.headers import encoded, media_type
+from gateway.formats.long_reply import SPACE, MemberScanner
 from gateway.formats.passthrough import PassthroughReader, ReplyBuffer
 from gateway.formats.paths import cut_paths
 from gateway.formats.sse import DEFAULT_EVENT_LIMIT, EventScanner, payload
@@ -239,15 +239,15 @@ class UnaryReader:
         self._progress = Progress()
         self.facts = self._progress.facts
         self._buffer = ReplyBuffer()
-        self._scanner: _Scanner | None = None  # set once the reply is too long to be buffered
+        self._scanner: MemberScanner | None = None  # set once the reply is too long to be buffered
 
     def feed(self, data: bytes) -> bytes:
         data = self._buffer.feed(data)
         if data:
             if self._scanner is None:
-                if not data.lstrip(_SPACE).startswith(b"{"):
+                if not data.lstrip(SPACE).startswith(b"{"):
                     raise UpstreamMalformed("The worker's reply is not a JSON object")
-                self._scanner = _Scanner(self._progress)
+                self._scanner = MemberScanner(self.facts.finish_reasons.append, self._note_usage)
                 self._large = routing_data.LargeReply(self.facts)
             self._scanner.feed(data)
             data = self._large.feed(data)
@@ -269,35 +269,5 @@ class UnaryReader:
     def fail(self, error: GatewayError) -> bytes:
         return b""
 
-
-_SPACE = b" \t\r\n"
-_MEMBER = re.compile(rb'"finish_reason":"(\w+)"|"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
-_OVERLAP = 512  # longest member looked for, in bytes
-
-
-class _Scanner:
-    """The facts of a reply that comes in pieces.
-
-    A quote inside a JSON string has a backslash before it, so no generated text looks like one of the members
-    searched for.
-    """
-
-    __slots__ = ("_progress", "_tail", "closed")
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tail = b""
-        self.closed = False
-
-    def feed(self, data: bytes) -> None:
-        window = self._tail + data
-        done = 0
-        for match in _MEMBER.finditer(window):
-            done = match.end()
-            if match[1] is not None:
-                self._progress.facts.finish_reasons.append(match[1].decode())
-            else:
-                self._progress.note(read_reply(b'{"usage":%b}' % match[2]))
-        self._tail = window[max(done, len(window) - _OVERLAP) :]
-        if text := data.rstrip(_SPACE):
-            self.closed = text.endswith(b"}")
+    def _note_usage(self, document: bytes) -> None:
+        self._progress.note(read_reply(b'{"usage":%b}' % document))

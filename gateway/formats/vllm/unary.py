@@ -6,22 +6,17 @@ changing a reply except for its id.
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from gateway.errors import GatewayError, UpstreamIncomplete, UpstreamMalformed
 from gateway.formats import routing_data
 from gateway.formats.contract import ReplyFacts
+from gateway.formats.long_reply import SPACE, MemberScanner
 from gateway.formats.passthrough import ReplyBuffer
 from gateway.formats.vllm.ending import FAILED, ending_of
 from gateway.formats.vllm.ids import RequestIdMapper
 from gateway.formats.vllm.lenient import check_utf8, count_items
 from gateway.formats.vllm.reply import Chunk, UnaryReply, Usage, any_object, error_status, note_usage
-
-_SPACE = b" \t\r\n"
-_MEMBER = re.compile(rb'"finish_reason":"(\w+)"|"usage":(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
-_OVERLAP = 512  # longest member looked for, in bytes
 
 
 class UnaryReader:
@@ -38,16 +33,16 @@ class UnaryReader:
         self.identity = mapper is None
         self._mapper = mapper
         self._buffer = ReplyBuffer()
-        self._scanner: _Scanner | None = None  # set once the reply is too long to be buffered
+        self._scanner: MemberScanner | None = None  # set once the reply is too long to be buffered
 
     def feed(self, data: bytes) -> bytes:
         data = self._buffer.feed(data)
         if not data:
             return b""
         if self._scanner is None:
-            if not data.lstrip(_SPACE).startswith(b"{"):
+            if not data.lstrip(SPACE).startswith(b"{"):
                 raise UpstreamMalformed("The worker's reply is not a JSON object")
-            self._scanner = _Scanner(self.facts)
+            self._scanner = MemberScanner(self.facts.finish_reasons.append, self._note_usage)
             self._large = routing_data.LargeReply(self.facts)
         self._scanner.feed(data)
         data = self._large.feed(data)
@@ -63,6 +58,11 @@ class UnaryReader:
     def fail(self, error: GatewayError) -> bytes:
         return b""
 
+    def _note_usage(self, document: bytes) -> None:
+        usage = Usage.of(any_object(document))
+        if usage is not None:
+            note_usage(self.facts, usage, total=True)
+
     def _end(self) -> bytes:
         if self._scanner is None:
             body = self._buffer.take()
@@ -74,36 +74,6 @@ class UnaryReader:
         self.facts.terminal = True
         rest = self._large.feed(b"", final=True)
         return rest if self._mapper is None else self._mapper.feed(rest) + self._mapper.flush()
-
-
-class _Scanner:
-    """The facts of a reply that is fed in pieces.
-
-    A quote inside a JSON string has a backslash before it, so no generated text looks like one of the members
-    searched for.
-    """
-
-    __slots__ = ("_facts", "_tail", "closed")
-
-    def __init__(self, facts: ReplyFacts) -> None:
-        self._facts = facts
-        self._tail = b""
-        self.closed = False
-
-    def feed(self, data: bytes) -> None:
-        window = self._tail + data
-        done = 0
-        for match in _MEMBER.finditer(window):
-            done = match.end()
-            if match[1] is not None:
-                self._facts.finish_reasons.append(match[1].decode())
-            else:
-                usage = Usage.of(any_object(match[2]))
-                if usage is not None:
-                    note_usage(self._facts, usage, total=True)
-        self._tail = window[max(done, len(window) - _OVERLAP) :]
-        if text := data.rstrip(_SPACE):
-            self.closed = text.endswith(b"}")
 
 
 _REPLY = msgspec.json.Decoder(UnaryReply)
